@@ -1,7 +1,7 @@
 """Prepare a release: `make release VERSION=1.2.3`, or `python .ci/release.py 1.2.3`.
 
-Sets the version, dates the changelog's section, commits both, and makes the tag. It pushes nothing. When the tag is pushed,
-.github/workflows/release.yml publishes the wheel.
+Sets the version, dates the changelog section, commits both changes, and creates the tag. It does not push. When the tag is
+pushed, .github/workflows/release.yml publishes the wheel.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def git(*words: str) -> str:
 
 
 def main(version: str) -> None:
-    """Raises `SystemExit` with the reason if the release cannot be made; nothing is changed then."""
+    """Prepare the release. If it cannot be made, raises `SystemExit` with the reason before anything is changed."""
     if VERSION.fullmatch(version) is None:
         sys.exit(f"release: {version!r} is not a version like 1.2.3")
     code, changes = VERSION_FILE.read_text("utf-8"), CHANGELOG.read_text("utf-8")

@@ -1,5 +1,5 @@
-"""The infrastructure of a deployed Helix: one construct per capability. `Helix` composes them, for use in any stack;
-`HelixStack` is a stack with a `Helix` construct in it."""
+"""The infrastructure of a Helix deployment: one construct per capability. `Helix` composes them, for use in any stack.
+`HelixStack` is a stack that contains a `Helix` construct."""
 
 from __future__ import annotations
 

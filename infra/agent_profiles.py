@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from helix.infra.profile import Profile
 
 LONGEST_NAME, LONGEST_S = 64, 900
-"""The limits of a Lambda function's name, in characters, and of its timeout, in seconds."""
+"""The limits on a Lambda function's name, in characters, and on its timeout, in seconds."""
 SPARE_S = 15
-"""The seconds that a function needs besides its tool or model: to claim the work, and to record its result."""
+"""The number of seconds that a function needs beyond its tool or model call, to claim the work and record its result."""
 
 
 def find_profiles(settings: Settings, project: HelixProject) -> list[Profile]:
@@ -40,7 +40,7 @@ def find_profiles(settings: Settings, project: HelixProject) -> list[Profile]:
 
     Raises `SettingsError` for an agent that cannot be deployed, or a table or trigger that names an unknown agent.
     """
-    from helix.infra.profile import Profile  # it imports CDK, which takes seconds
+    from helix.infra.profile import Profile  # importing CDK takes seconds
 
     declared = project.tools
     os.environ.update(declared.of(settings.stage).environment)  # the agents' modules may read it on import
@@ -74,8 +74,8 @@ def find_profiles(settings: Settings, project: HelixProject) -> list[Profile]:
 
 
 def _check_digests(declared: Collection[str], others: Collection[str]) -> None:
-    """Check that no agent without a table has the digest of one with a table. Functions know the agents of
-    `[tool.helix.agent]` by digests. Raises `SettingsError`."""
+    """Check that no agent without a table has the same digest as one with a table. Functions identify the agents in
+    `[tool.helix.agent]` by their digests. Raises `SettingsError`."""
     known = {profile_digest(name): name for name in declared}
     for name in others:
         if (same := known.get(profile_digest(name))) is not None:
@@ -106,8 +106,8 @@ def check_times(agent: AnyAgent, declared_s: int | None) -> None:
     """Check the timeouts of the agent's model and tools. `declared_s`: `timeout_s` of `[tool.helix]`.
 
     Raises `SettingsError` for a tool that may take longer than its function. One delivery executes a tool with all its
-    retries. If Lambda timed the delivery out, every redelivery would fail in the same way. One model attempt must fit too;
-    its retries use the remaining time.
+    retries. If the delivery timed out, every redelivery would fail in the same way. One model attempt must fit too; its
+    retries use the remaining time.
     """
     longest = LONGEST_S - SPARE_S
     if isinstance(agent.llm_config, LLMConfig) and agent.llm_config.timeout_s > longest:
@@ -136,7 +136,7 @@ def deployed_agents(settings: Settings, project: HelixProject) -> Iterator[AnyAg
     if (source := str(project.source)) not in sys.path:
         sys.path.insert(0, source)
     absent = frozenset[str]()
-    if not (settings.offline or settings.deps):  # otherwise functions have other packages than the lock's
+    if not (settings.offline or settings.deps):  # otherwise the functions' packages differ from the lock's
         lock = lock_of(project, settings)
         check_imports(settings, project, lock)
         absent = unlocked(settings, project, lock)
@@ -153,7 +153,7 @@ def deployed_agents(settings: Settings, project: HelixProject) -> Iterator[AnyAg
 
 
 def registered_agents() -> Iterator[AnyAgent]:
-    """Yield every agent of the registry and every sub-agent, once."""
+    """Yield every agent in the registry and every sub-agent, once."""
     waiting = [default_registry.resolve(name) for name in default_registry.registered_types()]
     seen: set[str] = set()
     while waiting:

@@ -1,13 +1,13 @@
 """The alarms: the rules of the stage and of each agent with resources, and the alarms created from them.
 
-Law: an alarm requires an action by `govern` or by a person, and each metric that it watches costs money even if nothing
-happens. So conditions that a function of the stage can detect itself have no alarm of their own. The function records a
-warning or a failure instead; one alarm covers all warnings and another all failures
+Law: an alarm calls for action by `govern` or by a person, and each metric that it watches costs money even if nothing
+happens. Conditions that a function of the stage can detect itself therefore do not have their own alarm. The function
+records a warning or a failure instead; one alarm covers all warnings and another all failures
 (docs/adr/0057-a-stage-at-rest-costs-cents.md).
 
-Missing data of an idle fleet is not a fault. Missing data of a function that runs every minute is one. An agent's cost is
-summed over a sliding hour instead of being extrapolated, so a single call cannot set off the alarm.
-Periods are as short as the resolution of CloudWatch's metrics.
+Missing data from an idle fleet is not a fault, but missing data from a function that runs every minute is. An agent's cost
+is summed over a sliding hour instead of being extrapolated, so a single call cannot set off the alarm. Periods are as short
+as the resolution of CloudWatch's metrics allows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from helix.services.warnings import FAILURES, WARNINGS
 BEHIND_MS = 60_000
 SLOW_MINUTES = 3
 SILENT = Duration.minutes(5)
-"""The period of the rules about missing data. It is longer than the delay with which CloudWatch reports an invocation."""
+"""The period of the rules for missing data. It is longer than CloudWatch takes to report an invocation."""
 
 MORE = cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD
 REACHED = cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
@@ -47,7 +47,7 @@ class Rule:
     name: str
     """The name of the rule. It is unique among the rules of one agent, or of the stage."""
     description: str
-    """The description of the alarm: the problem, for the person who receives it."""
+    """The alarm's description, which explains the problem to the person who receives it."""
     metric: cloudwatch.IMetric
     """The metric that the alarm watches. Most have a period of one minute."""
     threshold: float = 0
@@ -100,7 +100,7 @@ def of_function(names: Names, verb: str, metric: str, statistic: str, period: Du
 
 
 def chunk_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
-    """Yield the rules about a projector that has fallen behind. `helix deploy` checks both alarms before a stage leaves
+    """Yield the rules for a projector that has fallen behind. `helix deploy` checks both alarms before a stage leaves
     `streaming=both`."""
     yield Rule(
         "chunks-behind",
@@ -109,8 +109,8 @@ def chunk_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
         threshold=BEHIND_MS,
         minutes=5,
     )
-    # Invocations emit IteratorAge, so a function that Lambda cannot invoke does not have it. In both cases Lambda
-    # gives up on records only after 23 hours.
+    # Only invocations emit IteratorAge, so it is missing if Lambda cannot invoke the function. In both cases Lambda gives
+    # up on records only after 23 hours.
     assert streaming.source is not None, "the stream feeds nothing yet"
     yield Rule(
         "chunks-refused",
@@ -121,8 +121,8 @@ def chunk_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
 
 
 def stage_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
-    """Yield the rules about faults that do not recover by themselves, and about the reports of govern, fail_run and sweep.
-    A person receives these alarms. They also start `govern`, which ignores them."""
+    """Yield the rules for faults that do not recover by themselves, and for the reports of govern, fail_run and sweep. A
+    person receives these alarms. They also start `govern`, which ignores them."""
     yield from chunk_rules(names, streaming)
     waiting = "ApproximateNumberOfMessagesVisible"
     yield Rule(
@@ -165,7 +165,7 @@ def stage_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
 
 
 class Alarms(Construct):
-    """The alarms of some rules. Each notifies the alarm topic when it goes off and when it returns to OK."""
+    """The alarms for a set of rules. Each notifies the alarm topic when it goes off and when it returns to OK."""
 
     def __init__(
         self, scope: Construct, construct_id: str, *, names: Names, topics: Topics, rules: Iterable[Rule]

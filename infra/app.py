@@ -1,6 +1,6 @@
 """The CDK app: `python -m helix.infra.app [-c KEY=VALUE ...] [-o FOLDER]`, or through the CDK command line.
 
-Law: the assembly depends only on the package, the project of the working directory, and context. The synthesis does not
+Law: the assembly depends only on the package, the project in the working directory, and context. The synthesis does not
 query any account, and the assembly does not depend on this machine unless offline=true.
 """
 
@@ -24,14 +24,14 @@ from helix.local.node import node_advice
 from helix.runtime.project import HelixProject, NoProjectError, ProjectError, find_project, read_project, shipped
 
 FLAGS = {**json.loads(shipped("cdk.json").read_text(encoding="utf-8"))["context"], "aws:cdk:version-reporting": False}
-"""The feature flags of the app: those that CDK recommends, even for a project without a cdk.json."""
+"""The app's feature flags. They are those that CDK recommends, even if the project has no cdk.json."""
 
 
 def build(project: HelixProject, context: Mapping[str, Any] | None = None, outdir: str | None = None) -> App:
     """Create the app without synthesising it. `context` overrides the project's settings, and the CDK CLI's context
     overrides both.
 
-    Raises `SettingsError` for a setting that is wrong, `ProjectError`, and `BuildError` if a layer cannot be built.
+    Raises `SettingsError` for an invalid setting, `ProjectError`, and `BuildError` if a layer cannot be built.
     """
     app = App(outdir=outdir, analytics_reporting=False, context={**FLAGS, **project.context, **(context or {})})
     given = app.node.get_all_context()

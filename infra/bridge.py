@@ -1,6 +1,6 @@
-"""A forwarder from a port of the container bridge to the same port of loopback, so that containers can reach it.
+"""A forwarder from a port on the container bridge to the same port on loopback, so that containers can reach it.
 
-Law: it listens only at the bridge's address, and only while the block runs. Other machines cannot connect.
+Law: it listens only at the bridge's address, and only while the `async with` block runs. Other machines cannot connect.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ADDRESS = "{{with index .IPAM.Config 0}}{{.Gateway}} {{.Subnet}}{{end}}"
 
 
 class BridgeError(RuntimeError):
-    """A bridge that cannot be used. The message says what is missing."""
+    """The bridge cannot be used. The message says what is missing."""
 
 
 def bridge_address() -> str:
@@ -39,7 +39,7 @@ def bridge_address() -> str:
 @asynccontextmanager
 async def forward_bridge(address: str, port: int) -> AsyncIterator[bool]:
     """Forward connections at `address`:`port` to loopback's `port`. Yields False without forwarding if the bridge is not on
-    this machine, as with Docker Desktop, whose containers can reach loopback without help. Raises `BridgeError`."""
+    this machine, as with Docker Desktop, whose containers can reach loopback directly. Raises `BridgeError`."""
     try:
         server = await asyncio.start_server(
             lambda reader, writer: _forward_connection(reader, writer, port), address, port

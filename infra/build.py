@@ -1,4 +1,4 @@
-"""Builds the folders that become layers: sources with compiled files beside them, and packages for Lambda's platform.
+"""Builds the folders that become layers: sources with their compiled files, and packages for Lambda's platform.
 
 Law: the content of a folder depends only on its inputs, whose digest is part of its name. An existing folder is reused. A
 build needs neither a container nor a compiler, because packages are installed from wheels for the target.
@@ -26,7 +26,7 @@ from helix.infra.packages import NO_LOCK, Lock, machine
 from helix.runtime.project import PACKAGE, shipped
 
 BUILDS = ".helix/layers"
-"""The folder of the builds, in the project's folder."""
+"""The folder for the builds, within the project's folder."""
 REQUIREMENTS = shipped("layers/deps/requirements.txt")
 NOT_SOURCES = ("__pycache__", "*.pyc", "*.egg-info", ".DS_Store", "ruff.toml")
 NOT_IN_FUNCTIONS = tuple(f"helix/{name}" for name in ("cli", "client", "console", "infra", "local", "mcp", "testing"))
@@ -34,7 +34,7 @@ NOT_IN_FUNCTIONS = tuple(f"helix/{name}" for name in ("cli", "client", "console"
 OF_PROCESSES = ("helix/compat", "helix/workers")
 """The folders that are deployed only for agents that import them."""
 MOST_BUILDS = 6
-"""The number of builds of a layer that are kept. The latest ones may still be in use, and there are two at once."""
+"""The number of builds to keep of each layer. The latest ones may still be in use, two of them at the same time."""
 
 UNUSED = (
     "bin",  # command line tools
@@ -42,15 +42,15 @@ UNUSED = (
     "litellm/proxy/swagger",  # its documentation
     "litellm/proxy/_lazy_openapi_snapshot.json",
     "litellm/rust_bridge/_native.abi3.so",  # 32 MB; litellm falls back to its Python code, which it uses by default
-    "*/tests",  # of fsspec, jsonschema, referencing, certifi, regex
+    "*/tests",  # those of fsspec, jsonschema, referencing, certifi, regex
 )
 NOT_COMPILED = r"[/\\]litellm[/\\]proxy[/\\]"
 """The files that are not compiled. Functions do not run litellm's proxy server. They import few of its modules, and the
-compiled files of all its modules take 17 MB."""
+compiled files of all its modules take up 17 MB."""
 MODEL_PACKAGES = ("litellm", "openai", "anthropic")
 """The packages of requirements.in that call models. boto3 comes with the runtime."""
 DATA_OF_LITELLM = ("model_prices_and_context_window_backup.json", "litellm_core_utils/tokenizers")
-"""The parts of litellm that a layer without it still has: prices, context windows, and the tables for counting
+"""The parts of litellm that even a layer without it contains: prices, context windows, and the tables for counting
 tokens."""
 GLIBC = ("manylinux_2_28", "manylinux2014")
 """The platform tags of wheels that run on Amazon Linux 2023 (glibc 2.34), the newest first."""
@@ -61,7 +61,7 @@ class BuildError(RuntimeError):
 
 
 def core_files(package: Path = PACKAGE, *, console: bool = False, processes: bool = False) -> dict[str, Path]:
-    """Return the files of this package, without `NOT_IN_FUNCTIONS`, by their paths in the core layer. `console`:
+    """Return the files of this package, without `NOT_IN_FUNCTIONS`, keyed by their path in the core layer. `console`:
     whether to include the console's page. `processes`: whether to include `OF_PROCESSES`."""
     page = [file for file in STATIC.iterdir() if file.is_file()] if console else []
     sources = _sources(package, NOT_IN_FUNCTIONS if processes else (*NOT_IN_FUNCTIONS, *OF_PROCESSES))
@@ -69,7 +69,7 @@ def core_files(package: Path = PACKAGE, *, console: bool = False, processes: boo
 
 
 def source_layer(name: str, files: Mapping[str, Path], python: str, builds: Path) -> Path:
-    """Return a layer of the files, compiled if this machine has an interpreter of that version. It is kept in
+    """Return a layer with the files, compiled if this machine has an interpreter of that version. It is kept in
     `builds`."""
     interpreter = interpreter_of(python)
     digest = hashlib.sha256(f"{python} {interpreter is not None}".encode())
@@ -96,7 +96,8 @@ def deps_layer(
     name: str = "deps",
 ) -> Path:
     """Return a layer with the packages of layers/deps/requirements.txt and those of the project's lock, for Lambda.
-    Packages that only other model packages need are left out. Raises `BuildError` if a package has no wheel for Lambda.
+    Packages that only other model packages need are left out. Raises `BuildError` if there is no Lambda wheel for a
+    package.
     """
     interpreter = interpreter_of(python)
     ours = requirements_for(model_packages)
@@ -161,15 +162,15 @@ def keep_data(litellm: Path, target: Path) -> None:
 
 
 def pip_target(architecture: Architecture, python: str) -> list[str]:
-    """Return the options with which pip chooses wheels for Lambda instead of this machine."""
+    """Return the options that make pip choose wheels for Lambda instead of this machine."""
     platforms = [word for glibc in GLIBC for word in ("--platform", f"{glibc}_{machine(architecture)}")]
     return [*platforms, "--implementation", "cp", "--python-version", python, "--only-binary=:all:"]
 
 
 @lru_cache
 def interpreter_of(python: str) -> str | None:
-    """Return a CPython of that version on this machine: this one, one on the path, or one of pyenv. None if there is no
-    such interpreter."""
+    """Return a CPython of that version on this machine: the current one, one on the path, or one of pyenv's. None if there
+    is no such interpreter."""
     if python == HOST_PYTHON:
         return sys.executable
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
@@ -186,8 +187,8 @@ def interpreter_of(python: str) -> str | None:
 
 
 def build_once(builds: Path, name: str, digest: str, make: Callable[[Path], None]) -> Path:
-    """Return the folder of that name and digest. A new folder is made aside and renamed, so it is never seen half
-    made."""
+    """Return the folder with that name and digest. A new folder is built under a temporary name and then renamed, so no
+    reader sees it half finished."""
     folder = builds / f"{name}-{digest[:16]}"
     if folder.is_dir():
         return folder
@@ -227,8 +228,8 @@ def _sources(package: Path, without: Sequence[str]) -> Iterator[Path]:
 
 
 def _compile(folder: Path, interpreter: str | None) -> None:
-    """Compile the sources in the folder, with paths as on Lambda. The compiled files are valid whatever the sources'
-    modification times are, because zip and Lambda change those."""
+    """Compile the sources in the folder, with paths as on Lambda. The compiled files are valid regardless of the sources'
+    modification times, because zip and Lambda change those."""
     if interpreter is None:
         return
     options = ["-q", "-q", "--invalidation-mode", "unchecked-hash", "-s", str(folder), "-p", "/opt", "-x", NOT_COMPILED]

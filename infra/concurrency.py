@@ -1,8 +1,8 @@
-"""The division of Lambda's concurrency in a stage between runs and the small functions.
+"""The division of a stage's Lambda concurrency between runs and the small functions.
 
 Law: runs that wait for their model must not use up the concurrency that the gateway, the projector, `sweep` and `govern`
-need. If the account's limit is high enough, these have reserved concurrency; otherwise fewer runs may be active at once.
-This module does not query the account; the setting `concurrency` contains its limit.
+need. If the account's limit is high enough, these have reserved concurrency; otherwise the number of concurrent runs is
+limited further. This module does not query the account; the setting `concurrency` contains its limit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ FIXED = {"sweep": 2, "govern": 2, "health": 4}
 
 def reserved(settings: Settings) -> Mapping[str, int]:
     """Return the reserved concurrency by verb. Empty if the limit is unknown, or too low to reserve anything.
-    `project_stream` gets no reservation if the number of shards is unknown, because Kinesis or DynamoDB chooses it."""
+    `project_stream` does not have a reservation if the number of shards is unknown, because Kinesis or DynamoDB chooses
+    it."""
     wished = {verb: max(LEAST_SHARE, round(share * settings.concurrency)) for verb, share in SHARES.items()} | FIXED
     if settings.shards and settings.streaming == "kinesis":
         wished["project_stream"] = settings.shards * LANES
@@ -35,7 +36,7 @@ def reserved(settings: Settings) -> Mapping[str, int]:
 def runs_at_once(settings: Settings) -> int:
     """Return `max_runs`, or its default, which depends on the limit. 0: no limit.
 
-    The default is half of the limit without reservations, and four fifths of the unreserved rest with them. The
+    Without reservations, the default is half of the limit. With them, it is four fifths of the unreserved rest. The
     remainder is for steps with several calls, which take several executions.
     """
     if settings.max_runs is not None:

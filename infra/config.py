@@ -2,8 +2,8 @@
 
 Context comes from `helix deploy -c auth=jwt ...`, or from cdk.json.
 
-Law: an unknown key or an invalid value stops the synthesis with an error that names the key. Nothing is looked up: no
-account, no region, no clock, no git. Only offline=true uses AWS_ENDPOINT_URL; otherwise an emulator's address in it stops
+Law: an unknown key or an invalid value stops the synthesis with an error that names the key. Nothing is looked up: not the
+account, the region, the clock, or git. Only offline=true uses AWS_ENDPOINT_URL; otherwise an emulator's address in it stops
 the synthesis.
 """
 
@@ -47,7 +47,7 @@ _SEPARATORS = (":", "@")
 
 
 class SettingsError(ValueError):
-    """A wrong context value. The message names the key and says what it may be."""
+    """An invalid context value. The message names the key and the values that it may have."""
 
 
 ModelPackage = Literal["litellm", "openai", "anthropic", "bedrock"]
@@ -56,13 +56,12 @@ ModelPackage = Literal["litellm", "openai", "anthropic", "bedrock"]
 class Settings(Thresholds):
     """The settings of a deployment: every key that CDK context may contain.
 
-    The other keys that begin with `alarm_` are in `helix.core.thresholds`. A tuple may be given as words separated by
-    commas.
+    The other keys that begin with `alarm_` are in `helix.core.thresholds`. A tuple may be given as comma-separated words.
     """
 
     alarm_email: str = Field(default="", pattern=r"^([^@\s,]+@[^@\s,]+\.[^@\s,]+)?$")
-    """The address that receives alarms and notices. The recipient confirms the subscription in a mail from AWS. "": the
-    stage has no alarms of its own."""
+    """The address that receives alarms and notices. The recipient confirms the subscription in an email from AWS. "": the
+    stage does not have its own alarms."""
 
     stage: str = Field(default="dev", pattern=r"^[a-z][a-z0-9]{0,15}$")
     """The name of the stage. It is part of every resource's name, so several stages can exist in one account. It cannot
@@ -71,25 +70,25 @@ class Settings(Thresholds):
     """Whether the stage is for the emulator on this machine. It then uses this machine's interpreter and packages, and
     has no deps layer and no bootstrap roles."""
     endpoint: str = Field(default="", pattern=r"^(https?://[^/]+)?$")
-    """The URL at which an emulator answers for AWS. "" is AWS itself. Offline it is the default of a template
-    parameter, and its own default is AWS_ENDPOINT_URL, or else `EMULATOR`. Without `offline` the template is for
-    `sam local` and not for deploying, and the functions get the URL as a variable."""
+    """The URL of an emulator that stands in for AWS. "" means AWS itself. Offline, this is the default value of a template
+    parameter; if it is not set, AWS_ENDPOINT_URL is used, or else `EMULATOR`. Without `offline` the template is for `sam
+    local`, not for deployment, and the functions receive the URL as a variable."""
     account: str | None = Field(default=None, pattern=r"^\d{12}$")
     """The id of the AWS account to deploy to. None leaves the choice to the credentials."""
     region: str | None = Field(default=None, pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")
     """The AWS region to deploy to. None leaves the choice to the credentials."""
     architecture: Literal["arm64", "x86_64", "host"] = "arm64"
-    """The processor architecture of the functions. `host` is this machine's, and the default offline."""
+    """The processor architecture of the functions. `host` is this machine's; it is the default offline."""
     python: Literal["3.11", "3.12", "3.13", "3.14"] = "3.13"
     """The Python version of the functions. Offline the default is this machine's."""
     agents: str = Field(default="agents", pattern=r"^[A-Za-z_][\w.]*(,[A-Za-z_][\w.]*)*$")
-    """The modules that register agents, separated by commas. By default those of `[tool.helix]`."""
+    """The modules that register agents, separated by commas. The default is those in `[tool.helix]`."""
     model: str = ""
     """The model of all agents: `demo` or a litellm name. "" lets each agent use its own. Offline the default is
     `demo`."""
     model_packages: tuple[ModelPackage, ...] | None = None
-    """The packages that call models: `litellm`, `openai`, `anthropic` and `bedrock` (boto3, with the right to call
-    Bedrock). The deps layer has these and no others. None chooses those that the agents' models need
+    """The packages that call models: `litellm`, `openai`, `anthropic` and `bedrock` (boto3, with permission to call
+    Bedrock). The deps layer contains only these. None chooses those that the agents' models need
     (`helix.infra.model_packages`)."""
     model_secrets: tuple[str, ...] = ()
     """Names or ARNs of the Secrets Manager secrets that `call_model` may read."""
@@ -100,12 +99,12 @@ class Settings(Thresholds):
     jwt_audience: str = ""
     """The audience (`aud`) that tokens must name. Required with `jwt` in `auth`."""
     jwks_url: str = ""
-    """The URL of the issuer's public keys. Required with `jwt` in `auth`; it must use https, except offline."""
+    """The URL of the issuer's public keys. Required with `jwt` in `auth`. It must use https, except offline."""
     jwt_user_claim: str = Field(default="sub", min_length=1)
     """The claim of a token that names its user."""
     console: Literal["off", "cloudfront", "http"] = "off"
-    """The place where the stage serves the console: `cloudfront` (with a private bucket), `http` (a function of the
-    HTTP API), or `off`. The emulator has no CloudFront, so `cloudfront` means `http` offline."""
+    """How the stage serves the console: `cloudfront` (with a private bucket), `http` (a function of the HTTP API), or
+    `off`. The emulator has no CloudFront, so `cloudfront` means `http` offline."""
     console_client_id: str = ""
     """The id of the console at the issuer `jwt_issuer`, where it is registered as a public client. "" offers no sign-in
     there."""
@@ -120,10 +119,10 @@ class Settings(Thresholds):
     for a stage that changes from one to the other (docs/guide/deploy.md)."""
     key: Literal["own", "aws"] = "own"
     """The key that encrypts the stage at rest. `own`: a customer managed key, and a secret that holds the token for
-    /metrics. `aws`: keys of AWS, which cost nothing, and a token whose hash is a row. The default is `aws` with
+    /metrics. `aws`: AWS's own keys, which are free, and a token whose hash is stored in a row. The default is `aws` with
     `streaming=direct`, otherwise `own`. `helix deploy` never removes the key of a stage that has one."""
     enhanced_fan_out: bool = True
-    """Whether `project_stream` has its own Kinesis enhanced fan-out consumer (about $11 per shard and month), to which
+    """Whether `project_stream` has its own Kinesis enhanced fan-out consumer (about $11 per shard per month), to which
     records are pushed within ~70 ms. Without it each shard is polled once per second, and text arrives in bursts. The
     default is true, and false for an emulator, which has no consumers."""
     shards: int = Field(default=1, ge=0, le=500)
@@ -134,10 +133,10 @@ class Settings(Thresholds):
     """The write units per second that the tables of sessions and streams can handle immediately (warm throughput). 0 keeps
     DynamoDB's default. DynamoDB charges once for an increase above the table's current value, and refuses a lower value."""
     warm_reads: int = Field(default=0, ge=0, le=1_000_000)
-    """The read units per second that the tables of sessions and streams can handle immediately. 0 and the price are as for
+    """The read units per second that the tables of sessions and streams can handle immediately. 0 and the price work as for
     `warm_writes`."""
     snap_start: bool = False
-    """Whether `call_model` uses SnapStart, for shorter cold starts. Lambda does not combine it with provisioned
+    """Whether `call_model` uses SnapStart, for shorter cold starts. Lambda does not support it together with provisioned
     concurrency."""
     provisioned_concurrency: int = Field(default=0, ge=0, le=1000)
     """The provisioned concurrency of the default profile's `call_model`. 0 keeps none warm."""
@@ -145,25 +144,26 @@ class Settings(Thresholds):
     """Whether each agent with its own resources gets provisioned concurrency: `min_instances` at first, and its limit once
     `govern` changes that."""
     dashboards: bool = True
-    """Whether the stage has two CloudWatch dashboards. Three per account are free; each further one costs $3 per month."""
+    """Whether the stage has two CloudWatch dashboards. Three per account are free; each additional one costs $3 per
+    month."""
     detailed_metrics: bool = False
-    """Whether API Gateway also records metrics for each route, at $0.30 per metric and month."""
+    """Whether API Gateway also records metrics for each route, at $0.30 per metric per month."""
     log_retention_days: Literal[1, 3, 5, 7, 14, 30, 60, 90, 180, 365, 731, 1827] = 30
-    """The number of days that CloudWatch keeps logs: one of the periods that it offers."""
+    """The number of days for which CloudWatch keeps logs. It must be one of the periods that CloudWatch offers."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """The minimum level of the functions' log lines."""
     roll_over_events: int = Field(default=12_000, ge=50, le=12_000)
-    """The number of events in an execution's history after which the run goes on in a new execution. The rest of the
+    """The number of events in an execution's history after which the run continues in a new execution. The rest of the
     25,000 events is for the calls of one step and hours of retries (docs/adr/0025-runs-wait-for-a-free-lambda.md)."""
     steps_per_invocation: int = Field(default=0, ge=0, le=1000)
-    """The maximum number of a run's steps in one invocation of `call_model`. 0: as many as fit."""
+    """The maximum number of a run's steps in one invocation of `call_model`. 0: as many as fit into its time limit."""
     stream_days: int = Field(default=30, ge=0, le=3650)
     """The number of days for which streams can be replayed. 0: forever."""
     session_days: int = Field(default=0, ge=0, le=36_500)
-    """The number of days after its last use at which a session is deleted, with its sub-agents' sessions and its
-    stream. A session that runs or waits for a person is not deleted. 0: never."""
+    """The number of days from a session's last use until it is deleted, together with its sub-agents' sessions and its
+    stream. A session that is running or waiting for a person is not deleted. 0: never."""
     keep_checkpoints: int = Field(default=0, ge=0, le=1_000_000)
-    """The number of newest checkpoints that each session keeps, besides those with a name. 0: all."""
+    """The number of newest checkpoints that each session keeps, in addition to named ones. 0: all."""
     run_days: int = Field(default=30, ge=1, le=365)
     """The maximum duration of one execution, in days."""
     child_hours: int = Field(default=168, ge=1, le=8760)
@@ -172,7 +172,7 @@ class Settings(Thresholds):
     """The Lambda concurrency that is available to the stage; `helix deploy` reads it from the account. It determines the
     reserved concurrency of the small functions and the default of `max_runs` (`infra/concurrency.py`). 0: unknown."""
     max_runs: int | None = Field(default=None, ge=0, le=1_000_000)
-    """The limit of concurrent runs in the stage; further runs wait. 0 applies only the limits of the agents. None
+    """The limit on concurrent runs in the stage. Further runs wait. With 0, only the agents' own limits apply. None
     computes it from `concurrency`."""
     otlp_endpoint: str = Field(default="", pattern=r"^(https?://\S+)?$")
     """The URL to which functions send traces (OTLP over HTTP). "" sends none."""
@@ -183,9 +183,9 @@ class Settings(Thresholds):
     """Whether traces also contain messages and answers."""
     api_log_role: bool = False
     """Whether the stack sets the account's role for API Gateway's logs, which replaces the current one. `helix deploy` sets
-    this to true if the account has no such role."""
+    this to true if the account does not have such a role."""
     retain: bool = False
-    """Whether tables, bucket, key and stream stay when the stack is deleted. The default is true in production
+    """Whether the tables, bucket, key and stream are retained when the stack is deleted. The default is true in production
     (`PRODUCTION_STAGES`) only."""
     tags: dict[str, str] = Field(default_factory=dict)
     """The tags of every resource, as a mapping, or as `name=value` separated by commas."""
@@ -199,8 +199,8 @@ class Settings(Thresholds):
     @model_validator(mode="before")
     @classmethod
     def _set_dependent_defaults(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Set the defaults that depend on other keys. Offline stages use this machine's platform, and production stages
-        retain their data."""
+        """Set the defaults that depend on other keys. Offline stages use this machine's platform. Production stages retain
+        their data."""
         made = dict(given)
         made.setdefault("retain", made.get("stage") in PRODUCTION_STAGES)
         if str(made.get("offline", "")).lower() in ("true", "1", "yes", "on"):
@@ -277,7 +277,7 @@ class Settings(Thresholds):
             for key in ("jwt_issuer", "jwt_audience", "jwks_url"):
                 if not getattr(self, key):
                     raise ValueError(f"{key}: is needed with auth={self.auth}")
-            # An attacker could replace keys that are fetched over a plain connection. Offline there is no network.
+            # An attacker could replace keys that are fetched over an unencrypted connection. Offline there is no network.
             if not self.jwks_url.startswith("https://") and not self.offline:
                 raise ValueError("jwks_url: must start with https://")
         if (problem := self._sign_in_problem()) is not None:
@@ -329,7 +329,7 @@ class Settings(Thresholds):
 
     @property
     def for_sam(self) -> bool:
-        """Return whether the stage is for `sam local`: functions run in containers beside an emulator, and nothing is
+        """Return whether the stage is for `sam local`: functions run in containers next to an emulator, and nothing is
         deployed."""
         return bool(self.endpoint) and not self.offline
 
@@ -339,7 +339,7 @@ class Settings(Thresholds):
 
 
 def read_settings(context: Mapping[str, Any]) -> Settings:
-    """Read the settings from CDK context, without CDK's own keys. Raises `SettingsError`, which names the first wrong
+    """Read the settings from CDK context, without CDK's own keys. Raises `SettingsError`, which names the first invalid
     key."""
     given = {key: value for key, value in context.items() if not any(mark in key for mark in _SEPARATORS)}
     try:
@@ -370,7 +370,7 @@ def settings_of(
     """Read the settings of a stage in any app. Context overrides `given`, which overrides the project's table. Context
     keys that Helix does not know belong to the app and are ignored.
 
-    Raises `SettingsError` for a wrong key, and if AWS is an emulator but the stage is not for one.
+    Raises `SettingsError` for an invalid key, and if the AWS endpoint is an emulator but the stage is not for one.
     """
     known = {key: value for key, value in {**project.context, **context}.items() if key in Settings.model_fields}
     name = stage or known.get("stage") or given.get("stage") or DEFAULT_STAGE

@@ -1,7 +1,8 @@
 """The console of a stage: a function behind the HTTP API, or a private bucket behind CloudFront. By default there is none.
 
 Law: an idle console costs nothing. The files come from the package, and the page's settings for the stage are public. Only
-the distribution can read the bucket. The page may connect only to the stage's WebSocket API and to the sign-in endpoints.
+the CloudFront distribution can read the bucket. The page may connect only to the stage's WebSocket API and to the sign-in
+endpoints.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Console(Construct):
         return {"ConsoleUrl": (self.url, "The console; the issuer redirects browsers to it")} if self.url else {}
 
     def _bucket(self) -> s3.Bucket:
-        """Create the bucket for the page. It needs no backup, because its content is public and the next deployment
+        """Create the bucket for the page. It does not need a backup, because its content is public and the next deployment
         restores it."""
         bucket = s3.Bucket(
             self,

@@ -1,8 +1,8 @@
-"""The stage's two dashboards: one for agents and their cost, one for the resources that they use.
+"""The stage's two dashboards: one for agents and their cost, and one for the resources that they use.
 
 Law: every metric on them is recorded by Helix, or documented by AWS for the resource. Each measure of `helix.core.measures`
-is on a dashboard, for the whole stage or for each agent. A dashboard has at most 50 metric lines, however many agents there
-are, because search expressions find the agents' metrics.
+is on a dashboard, for the whole stage or for each agent. A dashboard has at most 50 metric lines, regardless of the number
+of agents, because search expressions find the agents' metrics.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/CloudWatch-Dash
 
 
 class Dashboards(Construct):
-    """The two dashboards of a stage. `rules`: those of all alarms, the stage's own first."""
+    """The two dashboards of a stage. `rules`: the rules of all alarms, the stage's own first."""
 
     def __init__(
         self,

@@ -6,8 +6,8 @@
         └───────────────┴─ another step ───────────────┘
                         ├─ finish ────────> FinishRun
                         └─ rolled over ───> Rolled          the next part has been started
-    a call that finds no free Lambda ─────> CallModel       which has it executed again
-    whatever fails for good ──────────────> FailRun ─> Failed
+    a call that finds no free Lambda ─────> CallModel       which schedules it again
+    every permanent failure ──────────────> FailRun ─> Failed
 
 Law: states pass only ids and counters to each other; everything else is in the store. A step with one tool costs three
 transitions: CallModel, Route, CallTool. A run waits for a free Lambda. CallModel waits for hours; a call waits for
@@ -39,13 +39,13 @@ VERBS = {
 """The verb of the function whose ARN replaces each placeholder of the definition."""
 
 TASK_S = {"call_model": 930, "call_tool": 930, "start_run": 90, "finish_run": 90, "fail_run": 90}
-"""The timeout of one delivery by verb, in seconds. It is a little longer than the function's own, so that the latter
+"""The timeout of one delivery by verb, in seconds. It is a little longer than the function's own, so that the function's
 fires first."""
 
 WORK_IN_PROGRESS = [WorkInProgressError.__name__]
-"""The errors of a delivery whose work another delivery has claimed. The other one may be alive for up to 15 minutes,
-because its response was lost or the platform delivered twice. Or it is dead, and its claim has not expired yet, which takes
-up to 30 seconds."""
+"""The errors of a delivery whose work another delivery has claimed. The other delivery may still be running, for up to 15
+minutes, because its response was lost or the platform delivered twice. Or it has died and its claim has not expired yet,
+which takes up to 30 seconds."""
 OVERLOAD = [
     "Lambda.TooManyRequestsException",
     "Lambda.ServiceException",
@@ -64,7 +64,7 @@ OVERLOAD = [
     "Lambda.EC2ThrottledException",
     "Lambda.EC2UnexpectedException",
 ]
-"""The errors before anything was executed, so that a later attempt may succeed. After weeks without an invocation, Lambda
+"""The errors that occur before anything is executed. A later attempt may succeed. After weeks without an invocation, Lambda
 must recreate a function's snapshot, code and network interfaces
 (https://docs.aws.amazon.com/lambda/latest/dg/functions-states.html)."""
 TIMED_OUT = "States.Timeout"
@@ -82,17 +82,17 @@ INFRASTRUCTURE = [
     "Sandbox.Timedout",
     TIMED_OUT,
 ]
-"""The errors after which the outcome is unknown; the next delivery finds out. Errors of Lambda itself are listed in
+"""The errors after which the outcome is unknown. The next delivery finds out. Lambda's own errors are listed in
 https://docs.aws.amazon.com/step-functions/latest/dg/sfn-best-practices.html#bp-lambda-serviceexception."""
 
 DENIED = [AccessDeniedError.__name__]
-"""The errors of a missing permission. A permission that a deployment grants takes some seconds to take effect everywhere.
-If it stays missing, the run fails soon, and a repeatable tool is started at most three times."""
+"""The errors that a missing permission causes. A permission that a deployment grants takes a few seconds to take effect
+everywhere. If the permission remains missing, the run soon fails, and a repeatable tool is started at most three times."""
 
 INFRASTRUCTURE_ATTEMPTS, DENIED_ATTEMPTS = 6, 2
 HOURS, MINUTES = 360, CALL_RETRIES - INFRASTRUCTURE_ATTEMPTS - DENIED_ATTEMPTS
 """The numbers of retries after overload. The pauses have full jitter, up to two minutes, so `HOURS` retries take six
-hours on average. A call is retried for some minutes."""
+hours on average. A call is retried for a few minutes."""
 
 FAILED = (
     "The run's record says why: helix show SESSION. To continue: helix retry AGENT SESSION. A redrive changes nothing."
@@ -168,7 +168,7 @@ def substitutions(arns: Mapping[str, str], partition: str) -> dict[str, str]:
 def longest_retries_s() -> int:
     """Return the maximum duration of a task's retries in seconds, with the longest deliveries and pauses."""
     waiting: int = sum(rule["MaxAttempts"] * rule["MaxDelaySeconds"] for rule in _retry(HOURS))
-    executed = 1 + INFRASTRUCTURE_ATTEMPTS + DENIED_ATTEMPTS  # other attempts are refused at once
+    executed = 1 + INFRASTRUCTURE_ATTEMPTS + DENIED_ATTEMPTS  # other attempts are refused immediately
     return executed * max(TASK_S.values()) + waiting
 
 
@@ -189,7 +189,7 @@ def _token_task(call: State, child_s: int, rest: State) -> State:
     `start_run` stores with the sub-agent's session."""
     payload = {**call, "token.$": "$$.Task.Token"}
     task = _task("StartRun", payload, rest) | {"Resource": INVOKE_AND_WAIT, "TimeoutSeconds": child_s}
-    # A timeout is not retried. The sub-agent's time is over or its token is lost, so another delivery would time out too.
+    # A timeout is not retried. The sub-agent's time is up or its token is lost, so another delivery would also time out.
     retry = [{**rule, "ErrorEquals": [e for e in rule["ErrorEquals"] if e != TIMED_OUT]} for rule in task["Retry"]]
     return {**task, "Retry": retry}
 
@@ -203,9 +203,9 @@ def _choice(variable: str, routes: Mapping[str, str]) -> State:
 
 def _retry(overload: int) -> list[State]:
     return [
-        # A live holder of the claim looks like a dead one. Short pauses let the run continue soon after a death, at most 35
-        # seconds later including the claim. Many attempts outlast a live holder. With full jitter a pause is half of its
-        # limit on average, so 420 pauses take 17 minutes, and hardly ever less than 16.
+        # A live holder of the claim cannot be told apart from a dead one. Short pauses let the run continue soon after a
+        # death, at most 35 seconds later including the claim's expiry. The many attempts outlast a live holder. With full
+        # jitter a pause is half of its limit on average, so 420 pauses take 17 minutes, and hardly ever less than 16.
         _rule(WORK_IN_PROGRESS, interval=1, rate=1.5, longest=5, attempts=420),
         _rule(OVERLOAD, interval=1, rate=2, longest=120, attempts=overload),
         _rule(INFRASTRUCTURE, interval=1, rate=2, longest=30, attempts=INFRASTRUCTURE_ATTEMPTS),
@@ -225,7 +225,7 @@ def _rule(errors: list[str], *, interval: int, rate: float, longest: int, attemp
 
 
 def _later(state: str) -> State:
-    """Return the catcher for a call that was not executed. The next CallModel detects this and has the call executed, or
+    """Return the catcher for a call that was not executed. The next CallModel detects this, and schedules the call again or
     lets the run roll over."""
     return {"ErrorEquals": OVERLOAD, "ResultPath": None, "Next": state}
 

@@ -1,8 +1,8 @@
 """The HTTP API: GET /health, /ready, /live and /metrics, which one function serves, and the routes of runs and the console.
 
-Law: a caller without the token learns only whether the stage is healthy. Costs and faults require the token, which the
-function checks. The token is in the stage's secret, or its hash is in a row. Probes and scrapers send few requests, so the
-throttle is low.
+Law: a caller without the token learns only whether the stage is healthy. Seeing costs and faults requires the token, which
+the function checks. The token is in the stage's secret, or its hash is in a row. Probes and scrapers send few requests, so
+the throttle is low.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ PATHS = ("health", "ready", "live", "metrics")
 STAGE = "$default"
 """The API's stage, which is not part of the URL."""
 RATE, BURST = 20, 40
-"""The throttle of the health routes, in requests per second."""
+"""The throttle for the health routes, in requests per second."""
 RUN_ROUTES = ("POST /run", "GET /sessions/{session_id}", "GET /sessions/{session_id}/stream")
 RUN_RATE, RUN_BURST = 250, 500
-"""The throttle of each run route, in requests per second."""
+"""The throttle for each run route, in requests per second."""
 CONSOLE_ROUTES = ("GET /console", "GET /console/{file}")
 CONSOLE_RATE, CONSOLE_BURST = 50, 100
-"""The throttle of each console route, in requests per second. Opening the page takes six requests."""
+"""The throttle for each console route, in requests per second. Opening the page takes six requests."""
 _PATH_PART = re.compile(r"\{[^}]*\}")
 TOKEN_LENGTH = 40
 _LOGGED = {
@@ -50,7 +50,7 @@ _LOGGED = {
     "request": "$context.requestId",
     "time": "$context.requestTime",
 }
-"""The fields of the access log. It has no addresses, headers or content."""
+"""The fields of the access log. It does not contain addresses, headers or content."""
 
 
 class Endpoints(Construct):

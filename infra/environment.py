@@ -26,7 +26,7 @@ from helix.runtime.cloud_settings import variable
 LOG, TRACE_CONTENT = "HELIX_LOG", "HELIX_TRACE_CONTENT"
 METRICS_NAMESPACE = "POWERTOOLS_METRICS_NAMESPACE"
 TRACES, TRACE_HEADERS = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_HEADERS"
-"""The variables of OpenTelemetry."""
+"""The variables that OpenTelemetry reads."""
 
 
 def environment(
@@ -70,7 +70,8 @@ def environment(
 def own_environment(
     settings: Settings, topics: Topics, endpoints: Endpoints, triggers: Triggers, console: Console
 ) -> Mapping[str, Mapping[str, str]]:
-    """Return the variables that only one verb gets, by verb. Other verbs have no permission for the named resources."""
+    """Return the variables that are for only one verb, by verb. Other verbs do not have permissions for the named
+    resources."""
     return {
         "call_model": _drop_empty({variable("model_secrets"): ",".join(settings.model_secrets)}),
         "govern": _drop_empty(

@@ -12,7 +12,7 @@ from typing import Any
 from helix.infra.config import SettingsError
 
 MAX_BYTES = 4096
-"""The limit for all variables of a function together:
+"""The limit on the total size of a function's variables, in bytes:
 https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html. Lambda measures them as one JSON object, as its
 error message shows: https://github.com/github-aws-runners/terraform-aws-github-runner/issues/3594"""
 NAME_BYTES, ARN_BYTES = 63, 128

@@ -1,7 +1,7 @@
 """Permissions on executions of the stage's state machines, by constructed ARN.
 
 Law: permissions cover exactly the stage's machines, by the prefix of their names. This is safe because a stage's name does
-not contain a dash. So the size of a policy does not depend on the number of agents with their own machines.
+not contain a dash. The size of a policy therefore does not depend on the number of agents that have their own machines.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from helix.infra.names import PROFILE, Names
 
 
 class Executions:
-    """The state machines of a stage, and rights on them. `profiles`: every deployed resource profile. `prefix`: the
-    start of all their machines' ARNs."""
+    """The state machines of a stage, and permissions on them. `profiles`: every deployed resource profile. `prefix`: the
+    common prefix of their machines' ARNs."""
 
     def __init__(self, scope: IConstruct, *, names: Names, profiles: Sequence[str]) -> None:
         stack = Stack.of(scope)

@@ -1,7 +1,7 @@
-"""One Lambda function: role, log group, code, version, alias.
+"""One Lambda function, with its role, log group, code, version and alias.
 
-Law: a verb's folder contains its code, and callers use its alias `live`. Its role may write its own log, and gets further
-permissions from the `grant_*` methods of other constructs. No permission is inherited or shared.
+Law: a verb's folder contains its code, and callers use its alias `live`. Its role may write its own log, and receives
+further permissions from the `grant_*` methods of other constructs. No permission is inherited or shared.
 """
 
 from __future__ import annotations
@@ -104,22 +104,22 @@ class FunctionInputs:
     layers: Layers
     """The layers and container images with the functions' packages."""
     environment: Mapping[str, str]
-    """The environment variables that every function gets."""
+    """The environment variables of every function."""
     own: Mapping[str, Mapping[str, str]]
-    """The environment variables that only one verb's function gets, by verb."""
+    """The additional environment variables of one verb's function, by verb."""
     tools: ToolSettings
-    """The project's declarations for tools of agents without a table of their own in `[tool.helix.agent]`."""
+    """The project's declarations for the tools of agents that do not have their own table in `[tool.helix.agent]`."""
 
 
 WITHOUT_AGENTS = ("ws_authorize", "ws_connect", "ws_disconnect", "project_stream", "health", "serve_console")
-"""The verbs that do not import the project's modules, and so do not get its environment variables."""
+"""The verbs that do not import the project's modules, and so do not need its environment variables."""
 NO_TOOLS = ToolSettings()
 
 
 class Function(Construct):
     """The Lambda function of one verb. `live` is its alias.
 
-    memory_mb: replaces the verb's own memory if it is more. tools: the project's declarations for the agents of this
+    memory_mb: replaces the verb's own memory if it is larger. tools: the project's declarations for the agents of this
     function; by default the stage's. executes_tools: whether the function executes their tools.
     """
 
@@ -212,5 +212,5 @@ def _make_zip_function(
 
 
 def _format_places(tools: ToolSettings) -> str:
-    """Return the places of the secrets in the format of `CloudSettings.secrets`. A place is not secret itself."""
+    """Return the places of the secrets in the format of `CloudSettings.secrets`. The place itself is not secret."""
     return ",".join(f"{name}={place}" for name, place in tools.secrets.items())

@@ -1,8 +1,8 @@
 """The functions that exist once per stage, and the permissions of every verb.
 
-Law: functions get their verbs' permissions only here. Elsewhere they only get those to write their own logs, to read chunks
-(`Streaming.feed`), and those of tools (`tool_rights`). Each function needs all of its permissions: if any one is removed, a
-test in tests/e2e/test_iam.py fails.
+Law: functions get their verbs' permissions only here. Elsewhere they only get the permissions to write their own logs, to
+read chunks (`Streaming.feed`), and to run tools (`tool_rights`). Each function needs all of its permissions: if any one is
+removed, a test in tests/e2e/test_iam.py fails.
 """
 
 from __future__ import annotations
@@ -30,15 +30,14 @@ from helix.infra.triggers import Triggers
 COUNT = (GET, GET_SEVERAL, QUERY, PUT, UPDATE, DELETE)
 """The actions on the control table: slots, usage, budget reservations, the index of open runs."""
 STEP = (GET, GET_SEVERAL, QUERY, PUT, UPDATE, DELETE, CHECK)
-"""The actions on rows of sessions. A worker renews its claim with an update, and returns an unstarted claim with a
-deletion."""
+"""The actions on session rows. A worker renews its claim with an update, and returns an unstarted claim with a delete."""
 LOOK = (QUERY, GET)
-"""The actions to read the end of a stream. A row whose object is missing is read once more, by its key."""
+"""The actions to read the end of a stream. A row whose object is missing is read again, by its key."""
 SHARED_VERBS = tuple(verb for verb in SIZES if verb not in PROFILE_VERBS)
 
 
 class Rights:
-    """The permissions of every verb. `grant(function)` gives a function those of its verb."""
+    """The permissions of every verb. `grant(function)` grants a function those of its verb."""
 
     def __init__(
         self,
@@ -64,7 +63,7 @@ class Rights:
 
     def _call_model(self, role: iam.Role) -> None:
         self._storage.grant_rows(role, "sessions", *STEP)
-        # For reservations of budgets, and the response cache.
+        # For budget reservations and the response cache.
         self._storage.grant_rows(role, "control", *COUNT, CHECK)
         self._storage.grant_overflow(role)
         self._streaming.grant_append(role)
@@ -161,7 +160,7 @@ class Rights:
         self._queue(role)
 
     def _serve_console(self, role: iam.Role) -> None:
-        """Grant nothing: the console's files are in the function's layer."""
+        """Grant nothing, because the console's files are in the function's layer."""
 
     def _end(self, role: iam.Role) -> None:
         """Grant the permissions to begin or end a run, and to wake the parent that waits for it. A run's row is read
@@ -179,8 +178,8 @@ class Rights:
 
 
 class Functions(Construct):
-    """The functions that exist once per stage. `by_verb`: every function except those of the profiles. `more`: optional
-    verbs, which not every stage has."""
+    """The functions that exist once per stage. `by_verb`: every function except those of the profiles. `more`: the optional
+    verbs of this stage."""
 
     def __init__(
         self, scope: Construct, construct_id: str, *, inputs: FunctionInputs, rights: Rights, more: Sequence[str]

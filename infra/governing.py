@@ -1,5 +1,5 @@
-"""The permissions that only `govern` has: to start the sweep, read metrics, and keep functions of agents with resources
-warm.
+"""The permissions that only `govern` has: to start the sweep, to read metrics, and to keep the functions of agents with
+resources warm.
 
 Law: `govern` may change the provisioned concurrency of the stage's own aliases, and no other setting of a function.
 """

@@ -1,8 +1,8 @@
-"""The packages that only container images contain, and a check that agents can be imported without them.
+"""The packages that only container images contain, and a check that the agents can be imported without them.
 
-Law: every function imports the agents' modules, and most functions do not run from an image. So a module that imports such
-a package stops the synthesis, for the emulator as well as for a deployment. A tool may import the package when it is
-called.
+Law: every function imports the agents' modules, and most functions do not run from an image. A module that imports such a
+package therefore stops the synthesis, whether for the emulator or for a deployment. A tool may import the package when it
+is called.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def check_image(lock: Lock, names: Collection[str], file: str) -> None:
 
 
 def in_images_only(settings: Settings, project: HelixProject) -> frozenset[str]:
-    """Return the packages that layers do not have. Offline these are the named packages, whatever the lock says."""
+    """Return the packages that layers do not contain. Offline, these are the named packages, regardless of the lock."""
     named = project.tools.images(settings.stage)
     if not named or settings.offline or settings.deps:
         return named
@@ -50,8 +50,8 @@ def in_images_only(settings: Settings, project: HelixProject) -> frozenset[str]:
 
 @contextmanager
 def hide_packages(packages: Collection[str], why: str = IN_AN_IMAGE) -> Iterator[None]:
-    """Make the import of these packages fail, as in functions without an image. `why`: the error message after the module's
-    name."""
+    """Make importing these packages fail, as in functions without an image. `why`: the part of the error message that
+    follows the module's name."""
     known = importlib.metadata.packages_distributions() if packages else {}
     modules = {
         module for module, owners in known.items() if {canonicalize_name(owner) for owner in owners} <= set(packages)

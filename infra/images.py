@@ -1,7 +1,7 @@
 """Container images for `call_tool`, with packages that are not in any layer.
 
 Law: an image contains the same files as the zip function, plus the packages of `image`. Its Dockerfile only copies files
-and does not run commands. So a synthesis does not need Docker, and a build does not need to emulate another CPU
+and does not run commands. Therefore synthesis does not need Docker, and a build does not need to emulate another CPU
 architecture.
 """
 
@@ -32,8 +32,8 @@ NOT_CODE = shutil.ignore_patterns("__pycache__", "*.pyc")
 
 def dockerfile(python: str, parts: Collection[str]) -> str:
     """Return the text of the Dockerfile. It copies the layers, in order, to the folder where Lambda extracts those of a zip
-    function. Parts that rarely change come first, so that image layers can be cached."""
-    # Lambda's user must be able to read every file, whatever its mode is here.
+    function. Parts that rarely change come first, so that Docker can cache their image layers."""
+    # Lambda's user must be able to read every file, regardless of its mode here.
     copies = [f"COPY --chmod=755 {part}/ /opt/" for part in parts]
     return "\n".join(
         [
@@ -48,12 +48,12 @@ def dockerfile(python: str, parts: Collection[str]) -> str:
 
 def image_folder(name: str, python: str, layers: Mapping[str, Path], builds: Path) -> Path:
     """Return the build context for `docker build`: the Dockerfile and the files that it copies. It is kept in `builds`.
-    `layers`: folders with the content of zip layers, by name, in the order of copying."""
+    `layers`: folders with the content of zip layers, by name, in the order in which they are copied."""
     parts = {**layers, "function": shipped("functions") / VERB}
     text = dockerfile(python, layers)
     digest = hashlib.sha256(text.encode())
     for part, folder in parts.items():
-        if folder.is_relative_to(builds):  # its name has the digest of its content
+        if folder.is_relative_to(builds):  # its name contains the digest of its content
             digest.update(f"\0{part}\0{folder.name}".encode())
             continue
         for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"):

@@ -1,7 +1,7 @@
 """A check that functions will have the packages that the agents import.
 
-Law: the check is static; it does not import, download or resolve anything. An import counts wherever it is, even inside a
-function. It does not count if the code handles its absence (`try: import x`, `except ImportError`), or if only type
+Law: the check is static; it does not import, download or resolve anything. An import counts wherever it occurs, even inside
+a function. It does not count if the code handles a missing package (`try: import x`, `except ImportError`), or if only type
 checkers see it.
 """
 
@@ -60,8 +60,7 @@ def deployed_packages(lock: Lock) -> frozenset[str]:
 
 
 def unlocked(settings: Settings, project: HelixProject, lock: Lock) -> frozenset[str]:
-    """Return the packages of this environment that functions will not have, except those with the project's own
-    modules."""
+    """Return the packages in this environment that functions will not have, except those with the project's own modules."""
     own = _own_modules(project, settings.agents)
     owners = {canonicalize_name(owner) for module in own for owner in _owners().get(module, ())}
     installed = {canonicalize_name(owner) for found in _owners().values() for owner in found}
@@ -70,14 +69,13 @@ def unlocked(settings: Settings, project: HelixProject, lock: Lock) -> frozenset
 
 
 def imports_processes(project: HelixProject, modules: str) -> bool:
-    """Return whether the agents' modules import what runs agents in processes: `helix.workers`, `helix.compat`, or
-    `helix.fleet`, which offers their names."""
+    """Return whether the agents' modules import a module that runs agents in processes: `helix.workers`, `helix.compat`, or
+    `helix.fleet`, which re-exports their names."""
     return any(found.name.startswith(OF_PROCESSES) for found in _imports(project, modules))
 
 
 def imports_of(project: HelixProject, modules: str) -> Iterator[Import]:
-    """Yield the imports of other packages in the agents' modules, and in the modules of the project that these
-    import."""
+    """Yield the imports of other packages in the agents' modules, and in the project's modules that they import."""
     return (found for found in _imports(project, modules) if found.name.partition(".")[0] != "helix")
 
 

@@ -1,7 +1,7 @@
 """Encryption at rest for a stage: tables, bucket, chunk stream, logs, topics.
 
-With `key=own` it uses a customer managed key. With `key=aws` it uses keys that AWS owns or manages for each service,
-which cost nothing (docs/adr/0031-nearly-free-at-rest.md).
+With `key=own` it uses a customer managed key. With `key=aws` it uses keys that AWS owns or manages for each service, which
+are free (docs/adr/0031-nearly-free-at-rest.md).
 
 Law: services use the key on behalf of roles that may use the resource. A role can use the key only through those
 services.
@@ -25,8 +25,8 @@ WRITE_KEY = (*READ_KEY, "kms:Encrypt", "kms:GenerateDataKey", "kms:ReEncryptFrom
 
 
 class Keys(Construct):
-    """The encryption key of a stage. `key`: None with `key=aws`. `given`: a key of the app, in place of the stage's
-    own."""
+    """The encryption key of a stage. `key`: None with `key=aws`. `given`: a key that the app provides, instead of the
+    stage's own."""
 
     def __init__(
         self,
@@ -54,8 +54,8 @@ class Keys(Construct):
         )
 
     def grant_use(self, grantee: iam.IGrantable, *, services: Sequence[str], actions: Sequence[str]) -> None:
-        """Let `grantee` use the key through `services` ("dynamodb", "s3", "kinesis") in this region. Keys of AWS do not
-        need a grant: a role that may use the resource may use its key."""
+        """Let `grantee` use the key through `services` ("dynamodb", "s3", "kinesis") in this region. AWS's own keys do not
+        need a grant, because a role that may use the resource may also use its key."""
         if self.key is None:
             return
         region = Stack.of(self).region
@@ -73,7 +73,7 @@ def _allow_services(key: kms.IKey, stack: Stack, names: Names) -> None:
     groups = stack.format_arn(service="logs", resource="log-group", resource_name="*", arn_format=arn_format)
     logs = iam.ServicePrincipal(f"logs.{stack.region}.{stack.url_suffix}")
     _allow_service(key, logs, {"ArnLike": {"kms:EncryptionContext:aws:logs:arn": groups}})
-    # Otherwise CloudWatch cannot publish an alarm to the encrypted topic, and only the alarm's history says so.
+    # Otherwise CloudWatch cannot publish alarms to the encrypted topic, and reports this only in the alarm's history.
     # Actions and conditions: https://docs.aws.amazon.com/sns/latest/dg/sns-key-management.html
     cloudwatch = iam.ServicePrincipal("cloudwatch.amazonaws.com")
     _allow_service(key, cloudwatch, alarms_of(stack, names), ("Decrypt", "GenerateDataKey*"))

@@ -1,5 +1,5 @@
-"""Write layers/deps/requirements.txt of Helix's own repository: the packages that requirements.in needs on Lambda, in
-the versions that are tested here.
+"""Write layers/deps/requirements.txt of Helix's own repository: the packages that requirements.in needs on Lambda, at the
+versions that are tested here.
 
     python -m helix.infra.lock
 
@@ -22,7 +22,7 @@ from helix.infra.config import Settings
 OF_THE_RUNTIME = frozenset({"boto3", "botocore", "s3transfer"})
 """The packages of Lambda's Python runtime, 31 MB. litellm needs them only for Bedrock and S3 logging."""
 NEVER_USED = frozenset({"hf-xet"})
-"""The packages that functions never use. `hf-xet` (11 MB) downloads from Hugging Face, and functions download no
+"""The packages that functions never use. `hf-xet` (11 MB) downloads from Hugging Face, and functions do not download
 models."""
 HEADER = (
     "# Written by `python -m helix.infra.lock` from requirements.in and requirements.lock; boto3 comes with the runtime.\n"

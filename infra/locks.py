@@ -24,8 +24,8 @@ from helix.runtime.project import PYPROJECT, HelixProject
 
 PYPI: Final = "https://pypi.org/simple"
 GLIBC: Final = range(34, 16, -1)
-"""The minor versions of glibc 2 in tags of wheels that run on Amazon Linux 2023: from its own, 2.34, down to 2.17, that
-of manylinux2014."""
+"""The minor versions of glibc 2 in the tags of wheels that run on Amazon Linux 2023: from its own, 2.34, down to
+manylinux2014's, 2.17."""
 
 Table = Mapping[str, Any]
 
@@ -44,7 +44,7 @@ def read_lock(
     """Read a lock. Raises `LockError`.
 
     root: the folder of the project's pyproject.toml. own: modules that are deployed with the project; a package with
-    such a name needs no wheel.
+    such a name does not need a wheel.
     """
     if file.suffix != ".toml" and file.name != "uv.lock":
         return read_requirements(file, architecture, python)
@@ -149,8 +149,8 @@ def _read_uv(reader: _Reader, table: Table, pyproject: Table) -> Lock:
 def _read_needs(
     reader: _Reader, packages: Mapping[str, list[Table]], root: Table, chosen: dict[str, Table], *, through: bool
 ) -> dict[str, set[str]]:
-    """Return the dependencies of each package that the project reaches. `through`: whether to follow packages that are
-    not deployed, such as Helix."""
+    """Return the dependencies of each package that the project needs, directly or indirectly. `through`: whether to follow
+    packages that are not deployed, such as Helix."""
     needs: dict[str, set[str]] = {}
     seen, waiting = set[tuple[str, str]](), [(ROOT, root, "")]
     while waiting:
@@ -168,7 +168,7 @@ def _read_needs(
 
 
 def _find_package(reader: _Reader, packages: Mapping[str, list[Table]], entry: Table) -> Table:
-    """Return the locked package of an entry. An entry names version and source if several are locked."""
+    """Return the locked package of an entry. The entry names the version and source if several are locked."""
     for package in packages.get(entry["name"], ()):
         if all(entry.get(key) in (None, package.get(key)) for key in ("version", "source")):
             return package

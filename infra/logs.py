@@ -1,5 +1,5 @@
-"""Log groups. They have fixed names and are encrypted with the stage's key or CloudWatch's own. Their lines expire after
-the configured time."""
+"""Log groups. They have fixed names, and are encrypted with the stage's key or with CloudWatch's own. Their lines expire
+after the configured time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One state machine: definition, role, error log.
+"""One state machine, with its definition, role and error log.
 
 Law: its role may only invoke the aliases that the definition uses. Its log does not contain execution data.
 """
@@ -22,7 +22,7 @@ HOUR_S = 3600
 
 
 class Machine(Construct):
-    """The state machine of one profile. `functions`: by verb, all those that `definition.VERBS` names."""
+    """The state machine of one profile. `functions`: every function that `definition.VERBS` names, by verb."""
 
     def __init__(
         self,

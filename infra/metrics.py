@@ -1,6 +1,6 @@
-"""Metrics that Helix emits, by the names, units and dimensions of `helix.core.measures`.
+"""The metrics that Helix emits, with the names, units and dimensions in `helix.core.measures`.
 
-Law: alarms and dashboards get their metrics here, so they cannot name a metric that no code records.
+Law: alarms and dashboards get their metrics from this module, so they cannot name a metric that no code records.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def aws_metrics(
 def _search(
     namespace: str, dimensions: tuple[str, ...], name: str, terms: str, statistic: str, label: str = ""
 ) -> cloudwatch.SearchExpression:
-    """Return a search expression: one line in the dashboard for up to 500 time series, however many agents there are. Words
-    in quotation marks match exactly:
+    """Return a search expression: one line in the dashboard for up to 500 time series, regardless of the number of agents.
+    Words in quotation marks match exactly:
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/search-expression-syntax.html."""
     schema = ",".join((namespace, *dimensions))
     found = f"SEARCH('{{{schema}}} MetricName=\"{name}\" {terms}', '{statistic}', {MINUTE.to_seconds():.0f})"

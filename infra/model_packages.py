@@ -1,4 +1,4 @@
-"""The packages with which `call_model` calls the models of a stage's agents.
+"""The packages that `call_model` uses to call the models of a stage's agents.
 
 Law: choosing the packages does not import them. An agent whose model depends on its state may call any model, so it needs
 litellm.
@@ -24,7 +24,7 @@ _NAMES: dict[str, ModelPackage] = {
 
 
 def with_model_packages(settings: Settings, agents: Iterable[AnyAgent]) -> Settings:
-    """Return the settings with the packages that the agents need in place of the default. Raises `SettingsError` if the
+    """Return the settings, with the default replaced by the packages that the agents need. Raises `SettingsError` if the
     settings name packages that cannot serve one of the models."""
     needed: dict[ModelPackage, str] = {}
     for who, model, package in _needs(settings, agents):

@@ -25,7 +25,7 @@ from constructs import IConstruct
 
 @jsii.implements(IPolicyValidationPlugin)
 class _NagPlugin:
-    """A validation plugin that runs cdk-nag on one construct and the constructs below it."""
+    """A validation plugin that runs cdk-nag on one construct and its descendants."""
 
     def __init__(self, scope: IConstruct) -> None:
         self._scope = scope
@@ -40,23 +40,22 @@ class _NagPlugin:
 
 
 def check(scope: IConstruct) -> None:
-    """Check `scope`, and nothing outside of it, when its app is synthesised."""
+    """Check `scope` and its descendants, and nothing else, when the app is synthesised."""
     Validations.of(scope).add_plugins(_NagPlugin(scope))
 
 
 def explain(construct: IConstruct, finding: str, reason: str) -> None:
-    """Accept `finding` ("S1", or "IAM5[Resource::*]") on `construct` and the constructs below it, for `reason`."""
+    """Accept `finding` ("S1", or "IAM5[Resource::*]") on `construct` and its descendants, for `reason`."""
     Validations.of(construct).acknowledge(Acknowledgment(id=f"AwsSolutions-{finding}", reason=reason))
 
 
 def explain_template(construct: IConstruct, rule: str, reason: str) -> None:
-    """Accept a finding of CloudFormation's own rules ("W3694") on `construct` and the constructs below it, for
-    `reason`."""
+    """Accept a finding from CloudFormation's own rules ("W3694") on `construct` and its descendants, for `reason`."""
     Validations.of(construct).acknowledge(Acknowledgment(id=f"CloudFormation-Validate::{rule}", reason=reason))
 
 
 def explain_objects(grantee: iam.IGrantable, bucket: s3.Bucket, objects: str, reason: str) -> None:
-    """Accept the wildcard in `objects`, a pattern of keys in `bucket`. A nested stack refers to the bucket by a
+    """Accept the wildcard in `objects`, a pattern of keys in `bucket`. A nested stack refers to the bucket through a
     parameter."""
     role, owner = grantee.grant_principal, bucket.node.default_child
     same = Stack.of(role).node.path == Stack.of(bucket).node.path

@@ -1,6 +1,6 @@
 """Names and ARNs of a stage's resources, derived from the stage's name alone.
 
-Law: a resource with a fixed name can be referenced before it exists. So functions may have permissions on the state
+Law: a resource with a fixed name can be referenced before it exists. This lets functions have permissions on the state
 machines that call them, without a circular dependency.
 """
 

@@ -1,6 +1,6 @@
 """The network that a CDK app provides for the functions that execute tools.
 
-Law: it replaces the network that `[tool.helix.vpc]` names, and changes nothing else of a profile.
+Law: it replaces the network that `[tool.helix.vpc]` names, and changes nothing else in a profile.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The packages of a project's lock that are deployed, and a check of the unzipped size of a function with its layers.
 
-Law: no dependencies are resolved. Each package has the version that the lock pins, even if Helix needs the package too.
+Law: no dependencies are resolved. Each package has the version that the lock pins, even if Helix also needs the package.
 Packages of Lambda's runtime, and those that only the development machine needs, are omitted.
 """
 
@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 from helix.infra.config import Architecture
 
 LIMIT = 250 * 2**20
-"""The limit of a function with its layers, in bytes unzipped:
+"""The limit on the unzipped size of a function with its layers, in bytes:
 https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html"""
 SHOWN = 6
 OF_THE_RUNTIME = frozenset({"boto3", "botocore", "s3transfer"})
@@ -62,7 +62,7 @@ class Lock:
         return "\n".join([*self.options, *(line for _, line in self.pins), ""])
 
     def beside(self, names: Collection[str]) -> Lock:
-        """Return the lock with those spare pins that are in `names`, the packages that Helix needs."""
+        """Return the lock with the spare pins whose packages are in `names`, the packages that Helix needs."""
         return Lock(tuple(sorted([*self.pins, *(pin for pin in self.spare if pin[0] in names)])), self.options)
 
     def without(self, names: Collection[str]) -> Lock:
@@ -82,7 +82,7 @@ NO_LOCK = Lock()
 
 
 def read_requirements(file: Path, architecture: Architecture, python: str) -> Lock:
-    """Read a file of requirements for pip. Raises `LockError` for a line that does not pin a version."""
+    """Read a pip requirements file. Raises `LockError` for a line that does not pin a version."""
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:

@@ -41,7 +41,7 @@ class Profile:
     tools: ToolSettings = NO_TOOLS
     """The project's declarations for the tools of its agents."""
     declared: bool = False
-    """Whether the agent has a table of its own in `[tool.helix.agent]`."""
+    """Whether the agent has its own table in `[tool.helix.agent]`."""
     inline: bool = False
     """Whether `call_model` executes some of the tools."""
     max_instances: int = 0
@@ -54,7 +54,7 @@ class Profile:
     @classmethod
     def of(cls, name: str, resources: ResourceConfig, *, provision: bool) -> Profile:
         """Return the profile of one agent. Lambda allocates CPU in proportion to memory, so the larger of the two requests
-        counts."""
+        is used."""
         wished = max(resources.memory_limit_mb or 0, round((resources.cpu_limit or 0) * MEMORY_PER_CORE_MB))
         least, most = MEMORY_LIMITS_MB
         memory = min(max(wished, least), most) if wished else 0
@@ -101,8 +101,8 @@ class ProfileFunctions(Construct):
 
 
 class ProfileStack(NestedStack):
-    """A nested stack for the profile of one agent. So agents can be added and removed without changes to the rest of the
-    stage, and their resources do not count toward its limit of 500."""
+    """A nested stack for the profile of one agent. It allows agents to be added and removed without changing the rest of
+    the stage, and their resources do not count toward the stage's limit of 500."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class ProfileStack(NestedStack):
         shared: Mapping[str, Function],
     ) -> None:
         super().__init__(scope, construct_id, description=f"Helix, stage {inputs.settings.stage}: agent {profile.name}")
-        if inputs.settings.for_sam:  # sam looks for layers only in the template that has the function
+        if inputs.settings.for_sam:  # sam looks for layers only in the function's own template
             inputs = replace(inputs, layers=Layers(self, "Layers", settings=inputs.settings, project=inputs.project))
         made = ProfileFunctions(self, "Profile", profile=profile, inputs=inputs, grant=grant, shared=shared)
         self.functions = made.functions

@@ -1,4 +1,4 @@
-"""The differences in the AWS partitions of China and GovCloud."""
+"""The peculiarities of the AWS partitions for China and GovCloud."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ SUFFIXES = ("amazonaws.com", "amazonaws.com.cn")
 
 
 def console_problem(console: str, region: str) -> str | None:
-    """Return why the setting `console` does not fit a stage in that region, or None."""
+    """Return why the setting `console` cannot be used for a stage in that region, or None."""
     if console != "cloudfront":
         return None
     if region.startswith("cn-"):  # https://docs.amazonaws.cn/en_us/aws/latest/userguide/cloudfront.html

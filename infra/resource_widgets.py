@@ -70,7 +70,7 @@ def _chunks(names: Names, streaming: Streaming) -> list[cloudwatch.IWidget]:
     ]
     shown = [graph("Records refused, or given up and set aside", counted)]
     if streaming.stream is not None:
-        if streaming.consumer is None:  # one with enhanced fan-out makes no GetRecords calls
+        if streaming.consumer is None:  # a consumer with enhanced fan-out does not call GetRecords
             behind = "GetRecords.IteratorAgeMilliseconds"
             age.append(aws_metric("Kinesis", behind, "Maximum", label="stream", StreamName=stream))
         written = aws_metric("Kinesis", "IncomingRecords", "Sum", label="written", StreamName=stream)

@@ -3,8 +3,8 @@
     python -m helix.infra.sam [-c KEY=VALUE ...] [--port 4577]
 
 Law: it listens only on loopback and on the container bridge. After it exits, only its syntheses and two files for sam
-remain: the functions' environment variables and the credentials. Its schedule is off, so the runs of the sample events wait
-until a function is invoked.
+remain: the functions' environment variables and the credentials. Its schedule is disabled, so the runs in the sample events
+wait until a function is invoked.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ HOST = "host.docker.internal"
 """The name of this machine in containers."""
 VARIABLES = "build/sam/env.json"
 CREDENTIALS = "build/sam/credentials"
-"""The file of shell variables with credentials. sam passes the shell's credentials to functions, and asks STS for their
-identity."""
+"""The file of shell variables with credentials. sam passes the shell's credentials to functions, and asks STS whose they
+are."""
 SCHEDULE = "govern"
 KNOWN = ("call_model", "govern", "health")
 """The functions whose environment variables are collected. They do not include variables of triggers, the console and

@@ -1,7 +1,7 @@
 """Writes the rows for the events in `events/`: sessions with one run each, an API key, and the token for /metrics.
 
-Law: ids are those in the files, so an event works without changes. A run is claimed like any other, but its execution
-is not started: the run waits until the user invokes a function.
+Law: the rows use the ids in the files, so an event works without changes. A run is claimed like any other, but its
+execution is not started: the run waits until the user invokes a function.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class GivenIds:
 
 
 async def write_samples(cloud: OfflineCloud, events: Path, agent: AnyAgent) -> None:
-    """Write an open run of `agent` for each session in the events of the state machine, and one that `sweep` finds.
-    Write also the API key in the events of the authoriser, and the token in the event of /metrics."""
+    """Write an open run of `agent` for each session in the state machine's events, and one that `sweep` finds. Also write
+    the API key in the authoriser's events, and the token in the event for /metrics."""
     now = _executor(cloud, SystemClock())
     for session_id, run_id in _runs(events):
         await now.execute(agent, QUESTION, session_id=session_id, run_id=run_id, user_id=USER)
@@ -84,7 +84,7 @@ async def write_samples(cloud: OfflineCloud, events: Path, agent: AnyAgent) -> N
 
 
 async def write_key(store: StateStore, events: Path) -> None:
-    """Write the API key in the events of the authoriser as a key of `USER`."""
+    """Write the API key in the authoriser's events as a key of `USER`."""
     _, key_id, secret = _read(events, "ws_authorize")["headers"]["Authorization"].split("_")
     half = len(secret) // 2
     await ApiKeys(store, SystemClock()).create(
@@ -93,7 +93,7 @@ async def write_key(store: StateStore, events: Path) -> None:
 
 
 def _runs(events: Path) -> list[tuple[str, str]]:
-    """Return each distinct (session, run) in the events of a state machine and of its end."""
+    """Return each distinct (session, run) in the events of a state machine, and in those of its end."""
     known = [_read(events, name) for name in ("call_model", "fail_run")]
     known.append(json.loads(_read(events, "fail_run_status")["detail"]["input"]))
     return [(event["session_id"], event["run_id"]) for event in known]

@@ -43,7 +43,8 @@ class Schedules(Construct):
             self,
             "Undelivered",
             queue_name=names.of(UNDELIVERED),
-            # Not the stage's key: EventBridge would need a right on it, which any rule of the account could then use.
+            # Not the stage's key: EventBridge would need permission to use it, which any rule in the account could then
+            # exploit.
             encryption=sqs.QueueEncryption.SQS_MANAGED,
             enforce_ssl=True,
             retention_period=RETAINED,

@@ -30,8 +30,8 @@ AUTHORIZER = "ws_authorize"
 MAX_BURST = 5_000
 """The account's quota: https://docs.aws.amazon.com/apigateway/latest/developerguide/limits.html"""
 CONNECT_RATE, CONNECT_BURST = 250, 500
-"""The throttle of new connections, per second. It is separate, so that many clients that connect at once do not use up the
-message throttle. The account's quota is 500 per second in a region
+"""The throttle for new connections, per second. It is separate from the message throttle, so that many clients that connect
+at once do not use that up. The account's quota is 500 per second in each region
 (https://docs.aws.amazon.com/apigateway/latest/developerguide/apigateway-execution-service-websocket-limits-table.html)."""
 EMULATED = "/_aws/execute-api"
 """The path of the APIs under the emulator's endpoint."""
@@ -45,7 +45,7 @@ _LOGGED = {
     "request": "$context.requestId",
     "time": "$context.requestTime",
 }
-"""The fields of the access log. It has no addresses, headers or content."""
+"""The fields of the access log. It does not contain addresses, headers or content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Sockets(Construct):
 
     @property
     def management_url(self) -> str:
-        """Return the URL at which functions post to connections."""
+        """Return the URL that functions use to post to connections."""
         if self.endpoint is not None:
             return f"{self.endpoint.value_as_string}{EMULATED}/{self.api.ref}/{self._stage_name}"
         return f"https://{self._host}/{self._stage_name}"
@@ -152,7 +152,7 @@ class Sockets(Construct):
         explain_resource(grantee, arn, "API Gateway names connections when they open.")
 
     def serve(self, functions: Mapping[str, Function]) -> None:
-        """Route the API's routes and authoriser to the functions, which are given by verb."""
+        """Connect the API's routes and authoriser to the functions, which are given by verb."""
         authorizer = apigatewayv2.CfnAuthorizer(
             self,
             "Authorizer",
@@ -160,8 +160,8 @@ class Sockets(Construct):
             name=AUTHORIZER,
             authorizer_type="REQUEST",
             authorizer_uri=self._invocation(functions[AUTHORIZER]),
-            # No identity source: API Gateway refuses a request that lacks any of the named headers. A client sends its
-            # credentials in Authorization, or from a browser in Sec-WebSocket-Protocol.
+            # There is no identity source, because API Gateway refuses a request that lacks any of the named headers. A
+            # client sends its credentials in Authorization, or in Sec-WebSocket-Protocol if it is a browser.
         )
         self._allow_invocation(functions[AUTHORIZER], f"authorizers/{authorizer.ref}")
         routes = [self._route(key, functions[verb], authorizer) for key, verb in ROUTES.items()]
@@ -221,8 +221,8 @@ class Sockets(Construct):
         return arn
 
     def _account_log_role(self) -> apigateway.CfnAccount:
-        """Set the role with which API Gateway writes logs. An account has one such role. It outlives the stack, because
-        other stacks may use it."""
+        """Set the role that API Gateway uses to write logs. An account has only one such role. It outlives the stack,
+        because other stacks may use it."""
         role = iam.Role(
             self,
             "LogRole",

@@ -1,4 +1,4 @@
-"""A stage of Helix, as a construct for any stack and as a stack that contains only this construct.
+"""A Helix stage, as a construct for any stack and as a stack that contains only this construct.
 
 Law: this module only composes other constructs. Names depend only on the stage, so each stage can exist once per account
 and region.
@@ -56,35 +56,35 @@ from helix.runtime.cloud_settings import variable
 from helix.runtime.project import HelixProject, find_project, read_project
 
 FLAGS = {
-    "@aws-cdk/aws-lambda:recognizeLayerVersion": True,  # a new layer makes a new version, so that `live` gets it
+    "@aws-cdk/aws-lambda:recognizeLayerVersion": True,  # a new layer creates a new version, so that `live` uses it
     "@aws-cdk/aws-lambda:recognizeVersionProps": True,
-    "@aws-cdk/aws-iam:minimizePolicies": True,  # a role's policies have room for 10,240 characters
+    "@aws-cdk/aws-iam:minimizePolicies": True,  # a role's policies are limited to 10,240 characters
     "@aws-cdk/aws-kms:reduceCrossAccountRegionPolicyScope": True,
     "aws:cdk:enable-path-metadata": True,
-    "aws:cdk:enable-asset-metadata": True,  # `sam local` finds code by it
+    "aws:cdk:enable-asset-metadata": True,  # `sam local` uses it to find code
 }
-"""The feature flags of the stage's constructs, whatever flags the app around them has for its own."""
+"""The feature flags for the stage's constructs, regardless of the flags that the surrounding app sets for its own."""
 
 
 class Helix(StageInterface):
-    """A stage of Helix, for any stack. A stack can contain one stage.
+    """A Helix stage, for any stack. A stack can contain one stage.
 
-    project: the folder of the pyproject.toml that has `[tool.helix]`, or a folder below it. Default: the working directory.
+    project: the folder of the pyproject.toml with `[tool.helix]`, or one of its subfolders. Default: the working directory.
     stage: part of every resource's name. Default: the context key `stage`, which `helix dev` and `helix deploy` set, else
         `dev`.
     settings: the keys that docs/guide/deploy.md lists. They override `[tool.helix.settings]`, and context overrides them.
-    encryption_key: encrypts tables, bucket, stream, logs and topics, whatever the setting `key` says. The policy of an
+    encryption_key: encrypts tables, bucket, stream, logs and topics, regardless of the setting `key`. The policy of an
         imported key must already admit CloudWatch and CloudWatch Logs (docs/guide/cdk.md). It is never deleted with the
         stage.
     permissions_boundary: the permissions boundary of every role of the stage.
-    vpc, vpc_subnets, security_groups: the network of the functions that execute tools, in place of `[tool.helix.vpc]`.
+    vpc, vpc_subnets, security_groups: the network of the functions that execute tools, instead of `[tool.helix.vpc]`.
         By default the subnets are the private ones with egress, and the group is one that the stage creates
         (`connections`).
     domain_name, certificate: the domain that clients connect to, `wss://DOMAIN_NAME`, besides API Gateway's own address.
         Pass both or neither. The certificate must be in this region. Ignored offline.
 
-    Raises `SettingsError` for a setting that is wrong, `NoProjectError` and `ProjectError`, and `BuildError` if a layer
-    cannot be built.
+    Raises `SettingsError` for an invalid setting, `NoProjectError` and `ProjectError`, and `BuildError` if a layer cannot
+    be built.
     """
 
     def __init__(
@@ -278,12 +278,12 @@ class Helix(StageInterface):
 
     def _output(self, values: Mapping[str, tuple[str, str]]) -> None:
         for name, (value, description) in values.items():
-            # The same ids as in a stack of Helix's own, so that the commands for a stage find them.
+            # The ids are the same as in a `HelixStack`, so that the commands for a stage find them.
             CfnOutput(self, name, value=value, description=description).override_logical_id(name)
 
 
 class HelixStack(Stack):
-    """A stack that contains a stage of Helix. `helix` is the construct.
+    """A stack that contains a Helix stage. `helix` is the construct.
 
     options: the options of `aws_cdk.Stack`, besides those of `Helix`. Defaults: `stack_name` is helix-STAGE, `env` has
     the settings `account` and `region`, and `termination_protection` is on if the stage retains its data.
@@ -312,9 +312,9 @@ class HelixStack(Stack):
         defaults = {
             "stack_name": f"helix-{known.stage}",
             "description": f"Helix, stage {known.stage}: durable, streaming agents",
-            # Offline, account and region are the emulator's, whatever the app's other stacks have.
+            # Offline, account and region are the emulator's, regardless of what the app's other stacks use.
             "env": None if known.offline else Environment(account=known.account, region=known.region),
-            "synthesizer": offline(),  # the bootstrap roles have no rights in the emulator
+            "synthesizer": offline(),  # the bootstrap roles have no permissions in the emulator
             "termination_protection": known.retain,
         }
         super().__init__(scope, construct_id, **{**defaults, **options})

@@ -1,7 +1,7 @@
-"""The public interface of a stage for the CDK app around it: URLs, resources, and grants for the app's own functions.
+"""The public interface of a stage for the surrounding CDK app: URLs, resources, and grants for the app's own functions.
 
 Law: the permissions granted here cover only the stage's resources. Permissions that the app grants to the stage's tools are
-in policies outside of the stage's constructs, and the app is responsible for them.
+in policies outside the stage's constructs, and the app is responsible for them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Parts:
     settings: Settings
     """The resolved settings of the stage."""
     environment: Mapping[str, str]
-    """The environment variables that every function of the stage gets."""
+    """The environment variables of every function in the stage."""
     keys: Keys
     """The key that encrypts the stage at rest, or none with `key=aws`."""
     storage: Storage
@@ -55,7 +55,7 @@ class Parts:
     sockets: Sockets
     """The WebSocket API."""
     topics: Topics
-    """The topics of alarms and notices."""
+    """The topics for alarms and notices."""
     endpoints: Endpoints
     """The HTTP API."""
     console: Console
@@ -67,7 +67,7 @@ class Parts:
     profiles: Mapping[str, Functions]
     """`call_model` and `call_tool` of each resource profile, by the profile's name."""
     inline: frozenset[str]
-    """The names of the profiles whose `call_model` executes tools too."""
+    """The names of the profiles whose `call_model` also executes tools."""
     network: Network | None
     """The network that the app provides for the functions that execute tools. None: the app does not provide one."""
 
@@ -83,7 +83,7 @@ class StageInterface(Construct):
 
     @property
     def settings(self) -> Settings:
-        """Return the settings as they were resolved from `[tool.helix]`, the argument `settings`, and context."""
+        """Return the settings as resolved from `[tool.helix]`, the argument `settings`, and context."""
         return self._parts.settings
 
     @property
@@ -94,7 +94,7 @@ class StageInterface(Construct):
     @property
     def domain_target(self) -> tuple[str, str]:
         """Return the domain name and the hosted zone id of API Gateway. An alias record for `domain_name` points to
-        them. Raises `SettingsError` if the stage has no domain of its own."""
+        them. Raises `SettingsError` if the stage does not have its own domain."""
         domain = self._parts.sockets.domain
         if domain is None:
             raise SettingsError("domain_target: the stage has no domain; give domain_name and certificate")
@@ -102,7 +102,7 @@ class StageInterface(Construct):
 
     @property
     def health_url(self) -> str:
-        """Return `https://.../health`. The paths /ready, /live and /metrics are beside it."""
+        """Return `https://.../health`. The paths /ready, /live and /metrics are next to it."""
         return f"{self._parts.endpoints.url}/health"
 
     @property
@@ -122,7 +122,7 @@ class StageInterface(Construct):
 
     @property
     def encryption_key(self) -> kms.IKey | None:
-        """Return the key that encrypts the stage at rest. None: AWS owned or managed keys are used."""
+        """Return the key that encrypts the stage at rest. None: keys that AWS owns or manages are used."""
         return self._parts.keys.key
 
     @property
@@ -145,23 +145,23 @@ class StageInterface(Construct):
 
     @property
     def functions(self) -> Mapping[str, lambda_.IFunction]:
-        """Return the alias `live` of each function, by verb. `call_model` and `call_tool` are those of agents without
-        resources of their own."""
+        """Return the alias `live` of each function, by verb. `call_model` and `call_tool` are those of agents that do not
+        have their own resources."""
         every = {**self._parts.shared, **self._parts.profiles[DEFAULT_PROFILE]}
         return {verb: function.live for verb, function in every.items()}
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Return the environment variables with which a function of the app finds the stage. There,
+        """Return the environment variables that let a function of the app find the stage. There,
         `helix.runtime.cloud.application().executor` starts runs, for which the function needs `grant_run`."""
         return dict(self._parts.environment)
 
     def tool_role(self, agent: str | None = None) -> iam.IRole:
         """Return the role of the function that executes tools, for grants: `bucket.grant_read(helix.tool_role())`.
-        Inline tools get the same rights, although another function executes them.
+        Inline tools get the same permissions, although another function executes them.
 
-        agent: an agent with functions of its own, because it asks for resources or has a table in `[tool.helix.agent]`.
-        By default the role is that of all other agents. Raises `SettingsError` for another name.
+        agent: an agent that has its own functions, because it requests resources or has a table in `[tool.helix.agent]`. By
+        default the role is the one that all other agents share. Raises `SettingsError` for another name.
         """
         profiles = self._parts.profiles
         if (name := agent or DEFAULT_PROFILE) not in profiles:
@@ -176,7 +176,8 @@ class StageInterface(Construct):
             Aspects.of(role).add(_AlsoTo(roles["call_model"]))
         return role
 
-    # --- rights of the app's own functions -------------------------------------------------------------------------------
+    # --- permissions of the app's own functions
+    # -------------------------------------------------------------------------------
 
     def grant_run(self, grantee: iam.IGrantable) -> None:
         """Let `grantee` start, resume, retry, interrupt and abort runs of any session, and read them."""

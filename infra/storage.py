@@ -1,9 +1,9 @@
 """The durable storage of a stage: three tables, and a bucket for data that is too large for an item.
 
 Law: everything is encrypted. Tables have point-in-time recovery and on-demand billing. A grant contains only actions that
-its grantee calls, and never a scan. IAM authorises a transaction by the writes and checks in it. The template does not set
-deletion protection, because the rollback of a failed first deployment could then not delete the tables. `helix deploy` sets
-it afterwards.
+its grantee calls, and never a scan. IAM authorises a transaction by the individual writes and checks in it. The template
+does not set deletion protection, because the rollback of a failed first deployment could then not delete the tables. `helix
+deploy` sets it afterwards.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from helix.infra.names import Names
 TableName = Literal["sessions", "streams", "control"]
 TABLES: tuple[TableName, ...] = ("sessions", "streams", "control")
 WARMED = ("sessions", "streams")
-"""The tables with warm throughput. Each step writes to them; to `control`, only each run."""
+"""The tables with warm throughput. Each step writes to these tables, whereas `control` is written per run."""
 TTL_ATTRIBUTE = "ttl"
 GET, GET_SEVERAL, QUERY = "dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"
 PUT, UPDATE, DELETE, CHECK = (f"dynamodb:{verb}Item" for verb in ("Put", "Update", "Delete", "ConditionCheck"))
@@ -60,7 +60,7 @@ class Storage(Construct):
         self.bucket = self._bucket(removal)
 
     def grant_rows(self, grantee: iam.IGrantable, table: TableName, *actions: str) -> None:
-        """Allow `grantee` these actions on the rows of a table, and the use of the key for them."""
+        """Let `grantee` perform these actions on the rows of a table, and use the key for them."""
         arn = self.tables[table].table_arn
         iam.Grant.add_to_principal(grantee=grantee, actions=list(actions), resource_arns=[arn])
         key = READ_KEY if set(actions) <= READING else WRITE_KEY
@@ -77,7 +77,7 @@ class Storage(Construct):
     def _grant_overflow(self, grantee: iam.IGrantable, *actions: str) -> None:
         why = "The objects of all sessions share one prefix. Rows determine which of them are read."
         self._grant_objects(grantee, actions, OVERFLOW, why)
-        # Without this right S3 responds "denied" instead of "not found".
+        # Without this permission S3 responds "denied" instead of "not found".
         self._grant_list(grantee)
 
     def grant_follow(self, grantee: iam.IGrantable) -> str:
@@ -123,7 +123,7 @@ class Storage(Construct):
             partition_key=dynamodb.Attribute(name="pk", type=text),
             sort_key=dynamodb.Attribute(name="sk", type=text),
             billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
-            # Without a key of the stage, DynamoDB encrypts with a key that it owns.
+            # If the stage does not have a key, DynamoDB encrypts with a key that it owns.
             encryption=dynamodb.TableEncryption.CUSTOMER_MANAGED if own else dynamodb.TableEncryption.DEFAULT,
             encryption_key=own,
             point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(

@@ -5,8 +5,8 @@ partition key. Lambda retries a batch until an hour before Kinesis deletes it. R
 aside in the bucket, never dropped. Adding or removing the consumer replaces the event source mapping. The new mapping
 begins with the oldest record, so no record is lost, and `project_stream` skips the chunks that are on the log.
 
-If functions append to the log themselves (docs/adr/0028-streams-without-kinesis.md), the stream of the log's table
-feeds `project_stream` in place of Kinesis.
+If functions append to the log themselves (docs/adr/0028-streams-without-kinesis.md), the stream of the log's table feeds
+`project_stream` instead of Kinesis.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ READ_STREAM = (
     "kinesis:ListShards",
 )
 APPEND = (GET, QUERY, PUT)
-"""The actions to append a segment: read the end of the log, and put the segment after it. The put may replace a row
+"""The actions for appending a segment: read the end of the log, and put the segment after it. The put may replace a row
 that a deletion left there."""
 SEGMENT = "s#"
 """The prefix of the sort keys of the log's rows."""
@@ -101,7 +101,7 @@ class Streaming(Construct):
             segments = json.dumps({"dynamodb": {"NewImage": {"sk": {"S": [{"prefix": SEGMENT}]}}}})
             pattern = lambda_.CfnEventSourceMapping.FilterProperty(pattern=segments)
             only = lambda_.CfnEventSourceMapping.FilterCriteriaProperty(filters=[pattern])
-            # One lane, because Lambda does not keep the order of a partition's rows across several lanes.
+            # One lane, because Lambda does not preserve the order of a partition's rows across several lanes.
             followed = self._mapping("Followed", function, arn, filter_criteria=only)
             self.source = self.source or followed
 
@@ -126,7 +126,7 @@ class Streaming(Construct):
             metrics_config=lambda_.CfnEventSourceMapping.MetricsConfigProperty(metrics=["EventCount"]),
             **more,
         )
-        # Lambda tests the role when it creates the mapping, so the policy must exist first.
+        # Lambda checks the role when it creates the mapping, so the policy must exist first.
         source.node.add_dependency(function.role)
         return source
 

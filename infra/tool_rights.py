@@ -23,7 +23,7 @@ NETWORK = (
     "DescribeSubnets",
     "UnassignPrivateIpAddresses",
 )
-"""The EC2 actions with which Lambda puts a function into a VPC, by the function's role. They are those of
+"""The EC2 actions that Lambda performs with the function's role to connect it to a VPC. They are those of
 AWSLambdaVPCAccessExecutionRole."""
 DECLARED = "The project's [tool.helix.rights] declares it for its tools."
 

@@ -35,8 +35,8 @@ HIDDEN = Duration.seconds(6 * TRIGGER_SIZES["start_triggered"].timeout_s)
 """The visibility timeout of messages: six times the function's timeout, see
 https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html"""
 AT_ONCE = 10
-"""The number of concurrent invocations for one queue, so that a backlog does not use up the account's concurrency. Starting
-a run takes a fraction of a second, so this is enough for hundreds per second."""
+"""The maximum number of concurrent invocations for one queue, so that a backlog does not use up the account's concurrency.
+Starting a run takes a fraction of a second, so this is enough for hundreds of runs per second."""
 TRIES = 480
 """The number of deliveries of an event: about a day, if each one finds the session busy or the stage full. SQS allows
 1,000."""
@@ -87,8 +87,8 @@ class Triggers(Construct):
         }
 
     def grant_consume(self, role: iam.Role) -> None:
-        """Let `role` receive events, and set aside those that cannot start a run. The event source mapping receives
-        with this role."""
+        """Let `role` receive events, and set aside those that cannot start a run. The event source mapping uses this role
+        to receive them."""
         assert self.failed is not None, "nothing is sent to a queue"
         arns = [queue.queue_arn for queue in self._queues.values()]
         iam.Grant.add_to_principal(grantee=role, actions=RECEIVE, resource_arns=arns)
@@ -133,7 +133,7 @@ class Triggers(Construct):
             )
             source.node.add_dependency(
                 function.role
-            )  # and on its policies: Lambda tests the right when it creates the mapping
+            )  # and on its policies, because Lambda checks the permission when it creates the mapping
 
     def _rule(self, name: str, trigger: Trigger) -> None:
         assert self.failed is not None
@@ -183,7 +183,7 @@ class Triggers(Construct):
         schedule.node.add_dependency(queue, self._provide_role(queue, self.failed))
 
     def _provide_role(self, *queues: sqs.IQueue) -> iam.Role:
-        """Return the role with which the stage's schedules send to the queues. The first call creates it."""
+        """Return the role that the stage's schedules use to send to the queues. The first call creates it."""
         if self._role is None:
             account = {"StringEquals": {"aws:SourceAccount": Stack.of(self).account}}
             assumed_by = iam.ServicePrincipal("scheduler.amazonaws.com", conditions=account)
@@ -203,7 +203,7 @@ class Triggers(Construct):
         return queue
 
     def _allow_rules(self, queue: sqs.Queue) -> None:
-        """Let this stage's rules send to the queue. In the ARN of a rule on a custom bus, the bus comes before the name."""
+        """Let this stage's rules send to the queue. The ARN of a rule on a custom bus has the bus before the name."""
         stack, name = Stack.of(self), self._rule_name("*")
         rules = [stack.format_arn(service="events", resource="rule", resource_name=n) for n in (name, f"*/{name}")]
         queue.add_to_resource_policy(
@@ -220,7 +220,8 @@ class Triggers(Construct):
             self,
             construct_id,
             queue_name=self._names.of(name),
-            # Not the stage's key: EventBridge would need a right on it, which any rule of the account could then use.
+            # Not the stage's key: EventBridge would need permission to use it, which any rule in the account could then
+            # exploit.
             encryption=sqs.QueueEncryption.SQS_MANAGED,
             enforce_ssl=True,
             retention_period=RETAINED,

@@ -1,6 +1,6 @@
 """Graph widgets for the dashboards.
 
-Law: an axis is labelled with the unit of its metrics, and a graph has one unit.
+Law: a graph has one unit, and its axis is labelled with it.
 """
 
 from __future__ import annotations

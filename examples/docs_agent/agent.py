@@ -17,7 +17,7 @@ DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", 
 
 
 class Notes(BaseModel):
-    """The agent's own state: every field has a default, every change is on the stream and in the checkpoint."""
+    """The agent's own state. Every field has a default, and every change goes to the stream and the checkpoint."""
 
     looked_up: list[str] = []
     read: list[str] = []
@@ -55,7 +55,8 @@ class Answer(BaseModel):
 
 
 def library() -> tuple[Path, list[Path]]:
-    """Return the project of this file, and its documents. Without a project, return the `helix` package and its modules."""
+    """Return the project that contains this file, and its documents. Without a project, return the `helix` package and its
+    modules."""
     for root in Path(__file__).resolve().parents:
         if (root / "README.md").is_file() and (root / "pyproject.toml").is_file():
             found = {path for pattern in DOCUMENTS for path in root.glob(pattern) if path.is_file()}
@@ -65,7 +66,7 @@ def library() -> tuple[Path, list[Path]]:
 
 
 def terms(text: str) -> list[str]:
-    """Lower-case words without their plural s."""
+    """Return the words in lower case, without a plural s."""
     return [word.rstrip("s") for word in re.findall(r"\w{3,}", text.lower())]
 
 

@@ -1,4 +1,4 @@
-"""Buy the next step of a run, and return what its execution does next."""
+"""Buy the next step of a run, and return what its execution must do next."""
 
 from helix.runtime.lambdas import serve
 from helix.runtime.verbs import CallModelEvent, call_model, prepare_call_model

@@ -1,4 +1,5 @@
-"""Bring chunks from Kinesis to the replay log and the subscribed sockets. With `streaming=direct`, only post them."""
+"""Copy chunks from Kinesis to the replay log and the subscribed sockets. With `streaming=direct`, only post them to
+sockets."""
 
 from helix.gateway.lambdas_project import ProjectStreamEvent, project_stream
 from helix.runtime.lambdas import serve

@@ -1,4 +1,4 @@
-"""Serve GET /console, and the files of the console's page."""
+"""Serve GET /console, and the files of the console page."""
 
 from helix.gateway.lambdas_console import PageEvent, serve_console
 from helix.runtime.lambdas import serve

@@ -1,4 +1,4 @@
-"""Start the sub-agent of a call, whose end answers the call's task token."""
+"""Start the sub-agent of a call. When the sub-agent ends, it completes the call's task token."""
 
 from helix.runtime.lambdas import serve
 from helix.runtime.verbs import StartRunEvent, start_run

@@ -1,4 +1,4 @@
-"""Handle the message of a client, and post the reply to its connection ($default)."""
+"""Handle a client's message, and post the reply to its connection ($default)."""
 
 from helix.gateway.lambdas import MessageEvent, message
 from helix.runtime.lambdas import serve

@@ -1,1 +1,1 @@
-"""The command line: `helix`. Nothing in the package imports it."""
+"""The command line, `helix`. Nothing in the package imports it."""

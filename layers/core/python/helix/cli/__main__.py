@@ -1,4 +1,4 @@
-"""`python -m helix.cli`, for a Python whose scripts are not on the path."""
+"""`python -m helix.cli`, for installations whose scripts are not on the path."""
 
 from helix.cli.main import main
 

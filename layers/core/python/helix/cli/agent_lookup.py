@@ -1,7 +1,7 @@
 """Resolve the agent that a command names: `module:name`, `path/file.py:name`, or a registered name. `name` is a variable of
 the module, or the registered name of an agent in it.
 
-Law: importing a module runs the user's code. Any error in it becomes one line with the file and line number.
+Law: importing a module runs the user's code. Any error in that code becomes one line with the file and line number.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def load_agent(spec: str, listed: tuple[str, ...] = ()) -> AnyAgent:
 
 
 def all_agents(listed: tuple[str, ...] = ()) -> list[AnyAgent]:
-    """Return the agents that have registered names, sorted. `listed` is as in `load_agent`. Raises `RefusedError`."""
+    """Return the agents that have registered names, sorted. `listed` works as in `load_agent`. Raises `RefusedError`."""
     found: dict[str, AnyAgent] = {}
     for place in listed or _read_listed_modules():
         found |= {agent.name: agent for agent in _agents_in(_load(place)).values()}
@@ -74,7 +74,7 @@ def _look_up(module: ModuleType, name: str) -> tuple[Any, BaseException | None]:
 
 
 def _is_agent(value: Any) -> bool:
-    return issubclass(type(value), Agent)  # isinstance asks the value's `__class__`, which may be the user's code
+    return issubclass(type(value), Agent)  # isinstance reads the value's `__class__`, which may run the user's code
 
 
 def _find_registered(name: str, listed: tuple[str, ...]) -> AnyAgent:
@@ -102,7 +102,7 @@ def _read_listed_modules() -> tuple[str, ...]:
 
 
 def _agents_in(module: ModuleType) -> dict[str, AnyAgent]:
-    """Return the agents of a module by variable name. An agent's own name is a key too, unless a variable has that name."""
+    """Return a module's agents by variable name. An agent's own name is also a key, unless a variable has that name."""
     named = {name: value for name, value in vars(module).items() if _is_agent(value)}
     own = {agent.name: agent for agent in named.values() if agent.name not in vars(module)}
     return named | own

@@ -1,8 +1,8 @@
 """`helix console`: show the sessions and agents of a store, a service or a stage in a browser, until Ctrl-C.
 
-Law: only a browser on this machine that has the code from the printed address is served. The code is never passed as a
-process argument, because every user of the machine can read those. The browser gets it from a file that only its user can
-read.
+Law: the console serves only a browser on this machine that has the code from the printed address. The code is never passed
+as a process argument, because every user on the machine can read those. The browser gets it from a file that only this user
+can read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from helix.runtime.models import choose_model
 from helix.runtime.stores import store_exists
 
 KEY_S = 12 * 3600
-"""The lifetime, in seconds, of the key that a console on a stage uses. The key is revoked when the console ends."""
+"""The lifetime, in seconds, of the key that a console for a stage uses. The key is revoked when the console ends."""
 
 
 def console(
@@ -102,7 +102,7 @@ async def _service(where: Where, agents: list[str], model: str | None, user: str
 
 @asynccontextmanager
 async def _executor(where: Where, agents: list[str], model: str | None) -> AsyncIterator[LocalExecutor]:
-    """Open an executor on the store, with the named agents, or with all known ones."""
+    """Open an executor for the store, with the named agents, or with all known agents."""
     listed, registry = settings().agents, AgentRegistry()
     for agent in [load_agent(spec, listed) for spec in agents] or all_agents(listed):
         registry.replace(agent)
@@ -121,7 +121,7 @@ async def _executor(where: Where, agents: list[str], model: str | None) -> Async
 
 
 def _key(where: Where, stage: str, user: str) -> tuple[str, str]:
-    """Return the stage's URL and a new key for the user. The key expires."""
+    """Return the stage's URL and a new, expiring key for the user."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     from helix.cli.cloud.stack import describe_stack, outputs_of

@@ -26,7 +26,7 @@ EXTRAS = {
 
 
 def explain_missing_package(module: str, command: str = "") -> str:
-    """Return the error message for a `module` that `command` needs but cannot import."""
+    """Return the error message for a `module` that `command` needs and cannot import."""
     package = module.partition(".")[0]
     extra = "local" if command.startswith("cloud.") else EXTRAS.get(package, "local")
     return f"{package} is not installed: pip install 'helix-agents[{extra}]'"
@@ -35,11 +35,11 @@ def explain_missing_package(module: str, command: str = "") -> str:
 def load_environment(place: Path, environment: MutableMapping[str, str] = os.environ) -> None:
     """Set environment variables from the project's `.env`, then from `[tool.helix.environment]`. Variables that are already
     set are kept."""
-    from helix.runtime.project import find_project, read_project  # pydantic, which `helix --version` does without
+    from helix.runtime.project import find_project, read_project  # `helix --version` does not need pydantic
 
     try:
         root = find_project(place)
-    except HelixError:  # a command that needs a project reports it
+    except HelixError:  # a command that needs a project reports the error
         return
     for name, value in [*_read_variables(root / ".env"), *read_project(root).tools.of(None).environment.items()]:
         environment.setdefault(name, value)

@@ -1,7 +1,7 @@
-"""`helix keys`: API keys of a stage, or of a service on a store of this machine.
+"""`helix keys`: API keys of a stage, or of a service for a store on this machine.
 
 Law: a key is shown only once, when it is created. Only a hash of its secret is stored. A revoked key cannot open new
-connections, and connections that it has already opened end within two hours.
+connections, and the connections that it has already opened end within two hours.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`helix`: run agents in the terminal, look at their sessions, and continue them.
+"""`helix`: run agents in the terminal, inspect their sessions, and continue them.
 
 Exit codes: 0 completed, 1 a bug in Helix, 2 refused, 3 failed, 4 paused or interrupted, 130 ended by Ctrl-C without a run.
 With codes 1 and 2, one line on standard error gives the reason.
@@ -122,7 +122,7 @@ def _root(
 
 
 def invoke(arguments: Sequence[str] | None = None) -> int:
-    """Execute the command line `arguments` (default: the process's own), and return its exit code."""
+    """Execute the command line `arguments` (by default the process's own), and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         "".join(given).encode()
@@ -146,7 +146,7 @@ def invoke(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if not hasattr(error, "format_message"):
             return _report_defect(error)
-        context = getattr(error, "ctx", None)  # a mistake in the command line, which the error describes
+        context = getattr(error, "ctx", None)  # an error in the command line, which this exception describes
         message = f"{error.format_message()} (try: {context.command_path if context else 'helix'} --help)"
     say(message)
     return REFUSED
@@ -164,5 +164,5 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal without UTF-8 shows escapes
     code = invoke()
-    gc.freeze()  # otherwise Python would spend a second at exit on collecting the objects of a model library
+    gc.freeze()  # otherwise Python would spend a second at exit collecting the objects of a model library
     sys.exit(code)

@@ -1,7 +1,7 @@
 """`helix mcp`: serve agents as Model Context Protocol tools to programs on this machine.
 
 Law: standard output belongs to the protocol. Over HTTP, only clients on this machine that have the token are served.
-Without a token, a loopback port would be open to every user of the machine and every web page.
+Without a token, a loopback port would be open to every user on the machine and to every web page.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def mcp(
 async def _serve(
     where: Where, agents: list[str], model: str | None, port: int | None, token: str | None, wait_s: float
 ) -> None:
-    lists = where.stage is None  # with AWS credentials the caller is an operator, who reaches all users' sessions
+    lists = where.stage is None  # with AWS credentials the caller is an operator, who can access all users' sessions
     interrupted = asyncio.Event()
     try:
         with ExitStack() as stack:
@@ -86,20 +86,20 @@ async def _serve(
 
 
 def _stop(interrupted: asyncio.Event) -> None:
-    """Close the server at the first Ctrl-C, and exit at the second."""
+    """Close the server on the first Ctrl-C, and exit on the second."""
     if interrupted.is_set():
         _exit_at_once()
     interrupted.set()
 
 
 def _exit_at_once() -> None:
-    """Exit at once. Python would wait for the thread that reads standard input, which cannot be cancelled."""
+    """Exit immediately. Python would otherwise wait for the thread that reads standard input, which cannot be cancelled."""
     os._exit(INTERRUPTED)
 
 
 @asynccontextmanager
 async def open_source(where: Where, agents: list[str], model: str | None) -> AsyncIterator[Source]:
-    """Open the source of the served agents while the block runs."""
+    """Open the source of the served agents for the duration of the block."""
     if not where.here:
         source = LinkSource(lambda: link_to(where), agents or None)
         await source.open()
@@ -123,7 +123,7 @@ async def open_source(where: Where, agents: list[str], model: str | None) -> Asy
 
 
 async def _serve_stdio(server: Server[Any], interrupted: asyncio.Event) -> None:
-    """Serve until the client closes standard input, or until Ctrl-C."""
+    """Serve until the client closes standard input or the user presses Ctrl-C."""
 
     async def serve() -> None:
         async with stdio_server() as (read, write):

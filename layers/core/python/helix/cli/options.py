@@ -52,10 +52,10 @@ def settings() -> ProcessSettings:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Options of commands that run an agent."""
+    """Options for commands that run an agent."""
 
     agent: AgentName
-    """The agent, in the notation of `load_agent`. With `--url` or `--stage`, the registered name of an agent in the
+    """The agent, in the format that `load_agent` accepts. With `--url` or `--stage`, the registered name of an agent in the
     service."""
     model: Model = None
     """The model for all agents. None: their own models, or the demonstration model if a key is missing."""
@@ -70,13 +70,13 @@ class Store:
     stage: Annotated[str | None, typer.Option("--stage", help="A deployed stage, instead of a local store")] = None
     """The name of a deployed stage. None: the store `db`."""
     profile: Profile = None
-    """The profile of the AWS configuration, for `stage`. None: the default one."""
+    """The AWS configuration profile for `stage`. None: the default profile."""
     region: Region = None
-    """The AWS region of `stage`. None: the region of the AWS configuration."""
+    """The AWS region of `stage`. None: the region from the AWS configuration."""
 
 
 class Commands(TyperGroup):
-    """A group of commands. `table` maps each command to its help text and the module that contains the function of that
+    """A group of commands. `table` maps each command to its help text and the module that contains the function with that
     name."""
 
     table: ClassVar[dict[str, tuple[str | type[Commands], str]]]

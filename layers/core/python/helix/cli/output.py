@@ -43,7 +43,7 @@ def name_session_in_errors(session_id: str | None) -> Iterator[None]:
 
 
 PIPE_WIDTH = 1_000_000
-"""The width that is assumed for a pipe, so that no line is wrapped or cut."""
+"""The width that is assumed for a pipe, so that no line is wrapped or truncated."""
 
 
 def one_line(message: object) -> str:
@@ -66,7 +66,7 @@ def write_json(value: object, *, to: TextIO | None = None) -> None:
 
 
 def ask(prompt: str) -> str:
-    """Read a line from the user, and strip it. The prompt is shown only in a terminal."""
+    """Read a line from the user and strip it. The prompt is shown only in a terminal."""
     return input(printable(prompt) if sys.stdin.isatty() else "").strip()
 
 

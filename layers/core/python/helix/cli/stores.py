@@ -34,7 +34,7 @@ def with_store(place: Store | Where, work: Callable[[StateStore], Awaitable[T]])
 
 
 def with_new_store(place: Store | Where, work: Callable[[StateStore], Awaitable[T]]) -> T:
-    """Do the same as `with_store`, but create the local store if it does not exist."""
+    """Like `with_store`, but create the local store if it does not exist."""
 
     async def main() -> T:
         found = open_store(place.db) if place.stage is None else _deployed(place, place.stage)
@@ -72,5 +72,5 @@ def _deployed(place: Store | Where, stage: str) -> StateStore:
     stack = f"helix-{stage}"
     try:
         return open_stage(client, stack)
-    except Exception as error:  # boto3 has a class for each of many reasons; its text names the reason
+    except Exception as error:  # boto3 has a class for each of many causes; its message names the cause
         raise RefusedError(f"stage {stage!r}, stack {stack!r}, cannot be read: {error}") from error

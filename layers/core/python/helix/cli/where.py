@@ -1,4 +1,5 @@
-"""The place of sessions: a store of this machine (`--db`), a service at a URL (`--url`), or a deployed stage (`--stage`).
+"""The place where sessions are stored: a store on this machine (`--db`), a service at a URL (`--url`), or a deployed stage
+(`--stage`).
 
 Law: commands use one client, `helix.client.HelixClient`, and do not know which of the three places it uses. A service gives
 access only to the caller's own sessions. A store and a stage give access to all sessions, because a user who can open them
@@ -60,11 +61,11 @@ class Where:
     key: Key = None
     """The API key or token for `url`. None for a service that does not authenticate its callers."""
     stage: Stage = None
-    """The name of a deployed stage, which is reached with AWS credentials."""
+    """The name of a deployed stage, which is accessed with AWS credentials."""
     profile: Profile = None
-    """The profile of the AWS configuration, for `stage`. None: the default one."""
+    """The AWS configuration profile for `stage`. None: the default profile."""
     region: Region = None
-    """The AWS region of `stage`. None: the region of the AWS configuration."""
+    """The AWS region of `stage`. None: the region from the AWS configuration."""
 
     def __post_init__(self) -> None:
         if self.url is not None and self.stage is not None:
@@ -98,7 +99,7 @@ class Where:
 
 
 def named_agent(name: str) -> Agent[Any, Any]:
-    """Return a placeholder for an agent of which only the name is known."""
+    """Return a placeholder for an agent about which only the name is known."""
     model = LLMConfig(model="the service's model")
     return Agent[Any, Any](name=name, system_prompt="It has its own.", llm_config=model)
 
@@ -162,7 +163,7 @@ class NoStoreError(RefusedError):
 
 
 class StoreService:
-    """Implements `helix.client.polling.Service` on a store. It uses the gateway's own actions and acts as the store's
+    """Implements `helix.client.polling.Service` for a store. It uses the gateway's own actions and acts as the store's
     operator."""
 
     def __init__(self, db: str) -> None:
@@ -200,8 +201,8 @@ class StoreService:
         return await act(self._backend, OPERATOR, asked)
 
     async def _register_agents(self, session_id: str) -> None:
-        """Register the agents of the session. The project's agents are loaded, so that their hooks run. Any other agent
-        gets a placeholder with its name."""
+        """Register the agents of the session. The project's agents are loaded, so that their hooks run. A placeholder with
+        the agent's name represents any other agent."""
         from helix.cli.agent_lookup import load_agent
 
         names = {entry["agent_type"]} if (entry := await self._backend.get_entry(None, session_id)) else set()
@@ -220,7 +221,7 @@ class StoreService:
 
 
 class StageService:
-    """Implements `helix.client.polling.Service` on a stage by invoking its function as the operator. IAM must allow the
+    """Implements `helix.client.polling.Service` for a stage by invoking its function as the operator. IAM must allow the
     invocation."""
 
     def __init__(self, where: Where, stage: str) -> None:

@@ -1,7 +1,7 @@
-"""The console's service for a store on this machine: the gateway on loopback, with all sessions of the store.
+"""The console's service for a store on this machine: the gateway on loopback, with all sessions in the store.
 
 Law: a user who can open the store is its operator, so the console shows all sessions. The token is random and known only to
-this process, so that other users of the machine cannot read the sessions. Without agents, the service can only show
+this process, so that other users on the machine cannot read the sessions. Without agents, the service can only show
 sessions, and refuses requests that need an agent.
 """
 

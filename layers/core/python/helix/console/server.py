@@ -1,4 +1,4 @@
-"""The server of the console's page: a few files, and the sign-in.
+"""The server for the console page: a few files, and the sign-in.
 
     GET  /               the page and its files (`static/`, built from `clients/console`)
     GET  /config.json    says that the page signs in with a code
@@ -6,9 +6,9 @@
 
 The page itself talks to the service over the WebSocket protocol. No session data goes through this server.
 
-Law: the server listens on 127.0.0.1 only. It refuses every request for another host or from a page of another origin, but
+Law: the server listens on 127.0.0.1 only. It refuses every request for another host or from a page on another origin, but
 any page may link to it. The page exchanges the code for the token. The code is the fragment (after the `#`) of the printed
-address; browsers do not send it, so it does not appear in logs. Without the code, even a client on this machine gets
+address; browsers do not send it, so it does not appear in logs. Without the code, even a client on this machine receives
 nothing but the page. The page loads nothing from other origins, runs no inline scripts, and connects only to the service.
 """
 

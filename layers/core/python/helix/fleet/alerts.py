@@ -1,7 +1,7 @@
-"""Budget alerts in the store: reading them, and publishing the unpublished ones.
+"""Functions that read the budget alerts in the store, and publish those that are not published yet.
 
 Law: an alert is first published and then marked, so delivery is at least once. After a crash between the two, it is
-published again with the same `alert_id`. Without a listener, alerts stay unpublished until there is one.
+published again with the same `alert_id`. Without a listener, alerts remain unpublished until one is registered.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ async def mark_published(store: StateStore, alerts: Sequence[TokenAlert]) -> Non
 
 
 async def publish_alerts(store: StateStore, publish: Publish, stage: str, *, at_most: int = 50) -> int:
-    """Publish alerts, oldest first, and return their number. If one cannot be published now, it and those after it wait
-    for the next call, so they stay in order."""
+    """Publish alerts, oldest first, and return their number. If one cannot be published now, it and those after it wait for
+    the next call, so that they stay in order."""
     done = 0
     for alert in await unpublished_alerts(store, limit=at_most):
         subject = f"Helix {stage}: {alert.level}: budget {alert.scope}/{alert.period}"

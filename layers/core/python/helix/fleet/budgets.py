@@ -1,11 +1,11 @@
-"""Management of budgets: define them, read their state, receive alerts. The engine enforces them.
+"""Management of budgets: defining them, reading their state, and receiving their alerts. The engine enforces budgets.
 
     budgets = BudgetManager(executor.store)
     await budgets.set_budget(10.0, TokenPeriod.DAILY, unit="usd")
     await budgets.set_budget(200_000, TokenPeriod.HOURLY, "researcher")
 
 Law: budgets are rows of the control table, so every process with the same store sees and changes the same budgets. A change
-applies from the engine's next model call on. US dollars are stored as whole millionths.
+takes effect with the engine's next model call. US dollars are stored as whole millionths.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class BudgetStatus(_Money):
     budget: str
     """The name of the window, `<scope>/<period>/<unit>/<window>`. Its unit is `micros` for US dollars."""
     scope: str
-    """The scope that the budget binds, such as `global` or `agent:researcher`."""
+    """The scope that the budget applies to, such as `global` or `agent:researcher`."""
     period: str
     """The period, such as `day`."""
     unit: Literal["tokens", "usd"]
@@ -79,17 +79,17 @@ class BudgetStatus(_Money):
     budget_limit: float
     """The amount that the window allows, in `unit`."""
     remaining: float
-    """The amount that is neither used nor reserved, in `unit`, and at least 0."""
+    """The amount that is neither used nor reserved, in `unit`. It is at least 0."""
     utilization: float
     """The current amount divided by the limit. It is above 1 if more was used than allowed."""
     alert_level: AlertLevel | None
-    """The highest alert level that the window has reached. None: no level."""
+    """The highest alert level that the window has reached. None: it has not reached any."""
     on_exceeded: OnExceeded | None
-    """The behavior of a run that would exceed the budget. None: the agent's own setting applies."""
+    """What happens to a run that would exceed the budget. None: the agent's own setting applies."""
 
 
 class BudgetManager:
-    """Manages the budgets of one store. After `attach`, its callbacks receive the alerts that the engine raises.
+    """Manages the budgets in one store. After `attach`, its callbacks receive the alerts that the engine raises.
     user_budgets: the budgets that the project declares for each user (`helix.core.user_budgets`)."""
 
     def __init__(
@@ -118,9 +118,10 @@ class BudgetManager:
         """Allow `amount` (of `unit`) per `period` to all runs, or to those of an agent, a tenant (`user_id`) or a
         session.
 
-        It replaces the budget with the same scope, period and unit from the next model call on. Earlier usage in the
-        current window counts. on_exceeded is the behavior of a run that would exceed the budget; None leaves it to the
-        agent. warning and critical are the shares of the amount at which an alert is raised. Raises `InvalidInputError`.
+        It replaces the budget with the same scope, period and unit, starting with the next model call. Earlier usage in the
+        current window counts. on_exceeded determines what happens to a run that would exceed the budget; None leaves it to
+        the agent. warning and critical are the shares of the amount at which an alert is raised. Raises
+        `InvalidInputError`.
         """
         if EACH in (agent_id, tenant, session):
             raise InvalidInputError(_NO_PATTERN)
@@ -149,8 +150,8 @@ class BudgetManager:
         return await self._budgets.undefine(f"{scope}/{period_of(period)}/{unit_of(unit)}")
 
     async def change_limit(self, name: str, amount: float | Decimal) -> BudgetDefinition:
-        """Change the amount of the budget of that name (`<scope>/<period>/<unit>`), and keep its other settings. The
-        new amount applies from the next model call on. Raises `InvalidInputError` if there is no such budget."""
+        """Change the amount of the budget with that name (`<scope>/<period>/<unit>`), and keep its other settings. The new
+        amount takes effect with the next model call. Raises `InvalidInputError` if there is no such budget."""
         known = await self._budgets.definitions([name.rsplit("/", 2)[0]])
         found = next((definition for definition in known if definition.name == name), None)
         if found is None:
@@ -165,7 +166,7 @@ class BudgetManager:
         """Return all budgets, ordered by scope."""
         return await self._budgets.definitions()
 
-    # --- looking --------------------------------------------------------------------------------------------------
+    # --- reading --------------------------------------------------------------------------------------------------
 
     async def check_budget(
         self,
@@ -197,7 +198,7 @@ class BudgetManager:
             raise InvalidInputError(f"level is {level!r}; it must be one of {', '.join(LEVELS)}")
         return await read_alerts(self.store, level=level, agent_name=agent_id, limit=limit)
 
-    # --- hearing --------------------------------------------------------------------------------------------------
+    # --- alerts ---------------------------------------------------------------------------------------------------
 
     def register_alert_callback(self, callback: AlertCallback) -> None:
         """Call `callback` with each alert that an attached engine raises, and with those that `publish_alerts` finds.
@@ -215,8 +216,8 @@ class BudgetManager:
         """Call the callbacks with the unpublished alerts of all processes, oldest first, and return their number.
 
         An `AgentRuntime` calls this every few seconds, because its workers are separate processes. Without callbacks the
-        alerts stay unpublished. Delivery is at least once: a crash before an alert is marked publishes it again, with the
-        same `alert_id`.
+        alerts remain unpublished. Delivery is at least once: after a crash before an alert is marked, it is published again
+        with the same `alert_id`.
         """
         if not self._callbacks:
             return 0
@@ -228,7 +229,7 @@ class BudgetManager:
 
     async def deliver(self, alert: TokenAlert) -> None:
         if alert.alert_id in self._delivered:
-            return  # an attached engine raised it here
+            return  # an attached engine has already delivered it here
         self._delivered.append(alert.alert_id)
         for callback in list(self._callbacks):
             try:
@@ -240,7 +241,7 @@ class BudgetManager:
 
 
 _managers: list[BudgetManager] = []
-"""The managers of the stores that are bound in this process. The last one is the process-wide manager."""
+"""The managers of the stores that are bound in this process. The last is the process-wide manager."""
 
 
 def bind_token_budget_manager(store: StateStore, *, clock: Clock | None = None) -> BudgetManager:

@@ -1,7 +1,7 @@
-"""FleetControl: read the actual state of agents and set their desired state, from any process with the store.
+"""FleetControl: read the actual state of agents and set their desired state, from any process that can access the store.
 
 Law: this class only writes the desired state. The agent's supervisor carries it out: an `AgentRuntime` on this machine, or
-admission itself in the deployed app. An instance is a unit of allowed concurrency, so a new number applies at once as the
+admission itself in the deployed app. An instance is a unit of allowed concurrency, so a new number immediately becomes the
 admission limit.
 """
 
@@ -28,14 +28,15 @@ if TYPE_CHECKING:
     from helix.fleet.health import HealthChange
 
 SILENT_S = 30.0
-"""The time without a check by its supervisor after which a process on another machine no longer counts as an instance."""
+"""The time without a check by its supervisor after which a process on another machine is no longer counted as an
+instance."""
 NOT_FOUND = "not_found"
 
 
 class FleetControl:
-    """Controls the agents of one store. slots: the slot counters that hold the limits; without them, instances are only
-    processes. known: the agents of the deployed app, which have no entry until their desired state is set. log: records
-    changes of a limit as made by an operator."""
+    """Controls the agents in one store. slots: the slot counters that hold the limits; without them, an instance is just a
+    process. known: the agents of the deployed app, which have no entry until their desired state is set. log: records each
+    change to a limit as an operator's decision."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class FleetControl:
         for agent_name in self._known.keys() - entries.keys():
             if agent_name > after:
                 entries[agent_name] = self._first(agent_name)
-        # If the page of rows is full, known agents that belong to later pages sort after it and are cut off.
+        # If the page of rows is full, known agents that belong on later pages sort after it and are cut off.
         return [await self._status(entries[agent_name]) for agent_name in sorted(entries)[:limit]]
 
     async def _status(self, entry: AgentEntry) -> dict[str, Any]:
@@ -99,7 +100,7 @@ class FleetControl:
         return info.model_copy(update={"status": ProcessStatus.STOPPED, "pid": None}) if gone else info
 
     def is_live(self, info: ProcessInfo) -> bool:
-        """Return whether the process exists. On this machine the operating system knows; otherwise the time of the
+        """Return whether the process exists. On this machine the operating system knows; on others the time of the
         supervisor's last check decides."""
         if info.alive and info.pid is not None and info.host == socket.gethostname():
             return is_living(info.pid, info.born)
@@ -131,7 +132,7 @@ class FleetControl:
                 return
 
     async def stop(self, agent_name: str, *, force: bool = False) -> None:
-        """Stop the agent. It accepts no new runs, and running ones are interrupted (aborted with `force`)."""
+        """Stop the agent. It does not accept new runs, and running ones are interrupted (aborted with `force`)."""
         await self._existing(agent_name)
         why = "an operator stopped it" + (" by force" if force else "")
         await self._limit(agent_name, 0, why)
@@ -139,7 +140,7 @@ class FleetControl:
         await self._admit(agent_name, why)
 
     async def restart(self, agent_name: str) -> None:
-        """Replace all processes of the agent, which reloads its code. Each hands its work over. Raises
+        """Replace all processes of the agent, which reloads its code. Each process hands over its work. Raises
         `AgentStoppedError` for a stopped agent, which stays stopped until `start`."""
         while True:
             entry = await self._existing(agent_name)
@@ -154,9 +155,9 @@ class FleetControl:
                 return
 
     async def apply_health(self, change: HealthChange) -> None:
-        """Apply a change of health. If a readiness check fails, admission of the agent's runs is closed until all its
-        readiness checks pass again. A stopped agent stays stopped. If admission was reopened meanwhile, the limit is left
-        as it is."""
+        """Apply a change in health. If a readiness check fails, the agent admits no runs until all of its readiness checks
+        pass again. A stopped agent stays stopped. If admission was reopened in the meantime, the limit is left
+        unchanged."""
         entry = await self._entry(change.target)
         if change.stops_admission is None or entry is None or entry.stopped:
             return
@@ -168,10 +169,10 @@ class FleetControl:
             if counter is not None and counter.bound == 0:
                 await self._limit(change.target, max(1, entry.wanted), why, "health")
                 entry = await self._entry(change.target)
-                if entry is not None and entry.stopped:  # stopped between the two reads: the stop wins
+                if entry is not None and entry.stopped:  # it was stopped between the two reads, and the stop wins
                     await self._limit(change.target, 0, "an operator stopped it")
 
-    # --- inside ---------------------------------------------------------------------------------------------------
+    # --- internals ------------------------------------------------------------------------------------------------
 
     async def _unready(self, agent_name: str) -> bool:
         return any(
@@ -201,8 +202,8 @@ class FleetControl:
         return entry
 
     async def _admit(self, agent_name: str, why: str) -> None:
-        """Set the limit to the entry's desired number. Then read the entry again, until it is unchanged. So if two callers
-        change it concurrently, the last write also determines the limit."""
+        """Set the limit to the entry's desired number. Afterwards read the entry again, and repeat until it is unchanged.
+        If two callers change it concurrently, the last write therefore also determines the limit."""
         wish: tuple[bool, int] | None = None
         while (entry := await self._existing(agent_name)) and wish != (entry.stopped, entry.wanted):
             wish = entry.stopped, entry.wanted

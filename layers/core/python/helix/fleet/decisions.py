@@ -1,8 +1,8 @@
 """The stored scaling decisions: each decision, its reason, and whether it was applied.
 
 Law: a decision is written before it is applied and marked afterwards, both in transactions on the agent's state row. While
-a decision is unmarked, no new one is made, and a process that finds it applies it first. So a crash in between loses
-nothing, and two processes that decide concurrently make only one decision. Cooldowns start at the mark.
+a decision is unmarked, no new one is made, and a process that finds it applies it first. A crash in between therefore loses
+nothing, and two processes that decide concurrently make only one decision. Cooldowns start when the decision is marked.
 
 Rows in `control`: `scaling#<agent>` / `state` (version, applied state, open decision); `decisions#<agent>` /
 `<ISO time>#<version>#<id>`, kept for 30 days.
@@ -35,23 +35,23 @@ class DecisionRow(Record, frozen=True, extra="ignore"):
     at: float
     """The time of the decision in Unix seconds."""
     before: int
-    """The instances before the decision."""
+    """The number of instances before the decision."""
     after: int
-    """The instances that the decision sets."""
+    """The number of instances that the decision sets."""
     action: Action
     """The direction of the change, or `hold` if the change was blocked."""
     rule: Rule
-    """The rule that decided."""
+    """The rule that made the decision."""
     reason: str
     """A human-readable explanation."""
     trigger: str = ""
     """The trigger of the evaluation, such as an alarm or the schedule."""
     blocked_by: Blocked | None = None
-    """The reason why the change was blocked. `operator` if the decision was given up. None: it was not blocked."""
+    """The reason why the change was blocked. `operator` if the decision was abandoned. None: it was not blocked."""
     wanted: int | None = None
-    """The instances that the rule asked for. None unless the change was blocked."""
+    """The number of instances that the rule asked for. None unless the change was blocked."""
     budget: str | None = None
-    """The name of the budget that stopped the agent. None: no budget did."""
+    """The name of the budget that stopped the agent. None: no budget stopped it."""
     metrics: dict[str, float] = Field(default_factory=dict)
     """The numbers that the decision was based on, by signal name."""
     applied: bool = False
@@ -70,7 +70,7 @@ class Standing(Record, frozen=True, extra="ignore"):
     version: int = 0
     """The row's version, which each write increments. 0: the agent has no row yet."""
     state: ScalingState = Field(default_factory=ScalingState)
-    """The applied changes from which cooldowns count."""
+    """The applied changes that start cooldowns."""
     pending: DecisionRow | None = None
     """The open decision: written, but not yet marked as applied. None: no decision is open."""
     held: str = ""
@@ -83,7 +83,7 @@ class Standing(Record, frozen=True, extra="ignore"):
 
 
 class DecisionLog:
-    """The decisions of all agents in one store."""
+    """The decisions about all agents in one store."""
 
     def __init__(self, store: StateStore, clock: Clock, ids: Ids) -> None:
         self._store, self._clock, self._ids = store, clock, ids
@@ -102,12 +102,12 @@ class DecisionLog:
         return row if await self._write(agent, standing, row, pending=row, held="", seen=seen) else None
 
     def check_open(self, agent: str, row: DecisionRow) -> Check:
-        """Return a condition that holds until the decision is marked or given up. The write that applies the decision
-        includes this condition, so that a process that was paused meanwhile cannot apply it a second time."""
+        """Return a condition that holds until the decision is marked or abandoned. The write that applies the decision
+        includes this condition, so that a process that was paused in the meantime cannot apply it a second time."""
         return Check(_state(agent), When(equal={"open": row.id}))
 
     async def confirm(self, agent: str, row: DecisionRow, *, owed: bool = False) -> bool:
-        """Mark the decision as applied. Returns False if it was already marked or given up."""
+        """Mark the decision as applied. Returns False if it was already marked or abandoned."""
         return await self._close(agent, row, applied=True, owed=owed)
 
     async def give_up(self, agent: str, row: DecisionRow) -> bool:
@@ -128,7 +128,7 @@ class DecisionLog:
         return row if await self._write(agent, standing, row, held=held) else None
 
     async def record(self, agent: str, decision: ScalingDecision) -> DecisionRow:
-        """Record a change that was already made, for example by an operator. Cooldowns start at it."""
+        """Record a change that was already made, for example by an operator. Cooldowns start with it."""
         while True:
             standing = await self.read_standing(agent)
             row = self._row(decision, standing).model_copy(update={"applied": True})
@@ -142,13 +142,13 @@ class DecisionLog:
         return [DecisionRow.model_validate(row.value) for row in reversed(rows)]
 
     async def forget(self, agent: str) -> None:
-        """Delete the agent's cooldowns, lock and open decision. The history stays."""
+        """Delete the agent's cooldowns, lock and open decision. The history is kept."""
         await self._store.transact("forget_scaling", [Delete(_state(agent))])
 
     def _row(self, decision: ScalingDecision, standing: Standing) -> DecisionRow:
         now = self._clock.now()
         stamp = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        ident = f"{stamp}#{standing.version + 1:08d}#{self._ids.new('dec')}"  # also sorts within a millisecond
+        ident = f"{stamp}#{standing.version + 1:08d}#{self._ids.new('dec')}"  # sorts even within a millisecond
         shared = {name: getattr(decision, name) for name in (*_SHARED, "action")}
         return DecisionRow(id=ident, at=now, metrics=decision.signals, **shared)
 

@@ -3,9 +3,9 @@
     runtime = DeployedRuntime(store)                   # the stage's tables, from wherever they can be reached
     await runtime.scale_agent("support", instances=5)
 
-Law: an instance is the right to one active run, and a process is an active run. This class does not start or end anything.
-It writes limits and stop records, which the functions read. `govern` changes the limits by load and cost, within the
-agent's bounds.
+Law: an instance is permission for one active run, and a process is an active run. This class does not start or end
+anything. It writes limits and stop records, which the functions read. `govern` adjusts the limits to load and cost, within
+the agent's bounds.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from helix.services.slot_rows import SlotCounter
 from helix.services.usage_counters import read_totals
 
 MOST = 100
-"""The maximum number of instances of an agent that does not declare resources."""
+"""The maximum number of instances for an agent that does not declare resources."""
 STOPPED = "the agent is stopped"
 
 
 class DeployedRuntime:
     """The fleet of one store. store: the stage's tables, or any store whose runs are executed elsewhere. An agent is known
-    once it has run or its desired state was set."""
+    once it has run or its desired state has been set."""
 
     def __init__(self, store: StateStore, *, clock: Clock | None = None) -> None:
         self.store, self._clock = store, clock or SystemClock()
@@ -58,27 +58,27 @@ class DeployedRuntime:
         return await self.stop_runs(agent_id, force)
 
     async def stop_runs(self, agent_id: str, force: bool = False) -> int:
-        """Stop the agent's runs as `stop_agent` does, without closing its admission."""
+        """Stop the agent's runs like `stop_agent`, but without closing admission."""
         return await _stop_runs(self._engine(), agent_id, STOPPED, force=force)
 
     async def restart_agent(self, agent_id: str) -> list[str]:
         """Interrupt the active runs, and admit runs again. New code does not need a restart, because the next step already
-        runs it. Raises `AgentStoppedError` for a stopped agent, which stays stopped until `start_agent`."""
+        uses it. Raises `AgentStoppedError` for a stopped agent, which stays stopped until `start_agent`."""
         if (await self.get_agent_status(agent_id))["status"] == "stopped":
             raise AgentStoppedError(f"agent {agent_id!r} is stopped, and a restart does not start it again: start it")
         await self.stop_agent(agent_id)
         return await self.start_agent(agent_id)
 
     async def scale_agent(self, agent_id: str, instances: int) -> list[str]:
-        """Set the maximum number of concurrent runs. A lower number does not end runs. Raises `InvalidScaleError` outside
-        the agent's bounds. Returns the ids of the active runs."""
+        """Set the maximum number of concurrent runs. Lowering the number does not end any runs. Raises `InvalidScaleError`
+        outside the agent's bounds. Returns the ids of the active runs."""
         await (await self.control()).scale(agent_id, instances)
         return await self._at_work(agent_id)
 
     async def get_agent_status(self, agent_id: str) -> dict[str, Any]:
-        """Return the status as `AgentRuntime.get_agent_status` does. status is `running`, `stopped` (limit 0; stopped_by
-        names the budget if one stopped it) or `not_found`. instances is the limit, or None without one. resources contains
-        the `max_instances` of the rows. processes are the active runs."""
+        """Return the status in the format of `AgentRuntime.get_agent_status`. status is `running`, `stopped` (limit 0;
+        stopped_by names the budget if one stopped it) or `not_found`. instances is the limit, or None without one.
+        resources contains `max_instances` from the rows. processes are the active runs."""
         try:
             found = await (await self.control()).status(agent_id)
         except AgentNotFoundError:
@@ -97,7 +97,7 @@ class DeployedRuntime:
         ]
 
     async def control(self) -> FleetControl:
-        """Return a `FleetControl` for the agents that are known now."""
+        """Return a `FleetControl` for the currently known agents."""
         most = {total.agent: MOST for total in await read_totals(self.store) if total.agent}
         for name, counter in (await self._slots.counters()).items():
             if name is not None:
@@ -107,13 +107,13 @@ class DeployedRuntime:
         return FleetControl(self.store, self._clock, slots=self._slots, known=known, log=log)
 
     async def apply_health(self, change: HealthChange) -> None:
-        """Apply a change of health, for `HealthChecker(store, on_change=runtime.apply_health)`. A failed readiness
-        check stops admission of its agent until all of its readiness checks pass again. A failed liveness check raises
-        an alarm: no process is restarted."""
+        """Apply a change in health, for `HealthChecker(store, on_change=runtime.apply_health)`. If a readiness check fails,
+        its agent admits no runs until all of its readiness checks pass again. A failed liveness check raises an alarm, but
+        no process is restarted."""
         if change.stops_admission is not None:
             await (await self.control()).apply_health(change)
 
-    # --- inside ---------------------------------------------------------------------------------------------------
+    # --- internals ------------------------------------------------------------------------------------------------
 
     def _shown(
         self, found: dict[str, Any], counters: Mapping[str | None, SlotCounter], runs: list[str]
@@ -137,8 +137,8 @@ class DeployedRuntime:
         opened: Mapping[str, list[str]] | None = None,
         counters: Mapping[str | None, SlotCounter] | None = None,
     ) -> list[str]:
-        """Return the ids of the agent's active runs. `opened`, `counters`: the values, if they were already read for all
-        agents together."""
+        """Return the ids of the agent's active runs. `opened`, `counters`: these values, if they were already read for all
+        agents at once."""
         counter = counters.get(agent_id) if counters is not None else None
         waits = counters is None or (counter is not None and counter.queued)
         waiting = {ticket.candidate.run_id for ticket in await self._slots.queue(agent_id)} if waits else set()
@@ -188,6 +188,6 @@ async def _stop(engine: Engine, row: Row, how: Literal["abort", "interrupt"], re
         return await put_stop(engine, row.value["session_id"], stop)
     except SessionNotFoundError:
         return False  # deleted, or expired
-    except DamagedRowError as error:  # the sweep fails its run
+    except DamagedRowError as error:  # the sweep will fail its run
         logger.warning("run %s of agent %s cannot be stopped: %s", run_id, row.value["agent_type"], error)
         return False

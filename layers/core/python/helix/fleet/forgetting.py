@@ -1,11 +1,11 @@
 """Find and delete the stored data of a user (docs/guide/cli.md#forget).
 
-`helix.sessions.deletion` deletes the sessions. This module knows all other places, counts their rows before the deletion
-and again afterwards. It writes these rows to the control table:
+`helix.sessions.deletion` deletes the sessions. This module knows all other places, and counts their rows before the
+deletion and again afterwards. It writes these rows to the control table:
 
-    forget#<user> / <session id>   the sub-agents' sessions and the runs of all of them, from before the deletion on
+    forget#<user> / <session id>   the sub-agents' sessions and all their runs; written before the deletion
 
-Law: `note` is called before the first deletion, so the next command finds the data that a failed one left.
+Law: `note` is called before the first deletion, so the next command finds the data that a failed one left behind.
 """
 
 from __future__ import annotations

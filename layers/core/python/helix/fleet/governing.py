@@ -1,10 +1,10 @@
-"""The function `govern`: read the agents' metrics, decide by their scaling policies, apply the decision, and record the
-reason.
+"""The function `govern`: read the agents' metrics, decide according to their scaling policies, apply the decision, and
+record the reason.
 
 Law: a trigger names the agents to evaluate, never the action. Decisions use current metrics, so a message that arrives
-twice, late or out of order does no harm. One decision at a time is written, applied and marked; a retry continues where the
-previous attempt stopped. After a change its effect must show first, so within `QUIET_S` only spent money can change the
-agent again. A limit of 0 that was not set here was set by an operator, and is kept.
+twice, late or out of order does no harm. One decision at a time is written, applied and marked. A retry continues where the
+previous attempt stopped. After a change, its effect must become visible before the next one, so within `QUIET_S` only spent
+money can change the agent again. A limit of 0 that was not set here was set by an operator, and is kept.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from helix.services.slot_rows import SlotCounter
 WINDOW_S = 300.0
 """The time window of the metrics that a decision uses."""
 QUIET_S = 45.0
-"""The time after a change in which only spent money can change the agent again. It is less than the minute between two
+"""The time after a change during which only spent money can change the agent again. It is less than the minute between two
 scheduled evaluations."""
 EARLY_S = 15.0
-"""The tolerance by which a scheduled evaluation may come before a cooldown ends. EventBridge starts each one within its
-minute, not on the second (https://docs.aws.amazon.com/scheduler/latest/UserGuide/schedule-types.html). Without it, a
-cooldown of one minute would often end just after the next evaluation."""
+"""The time by which a scheduled evaluation may precede the end of a cooldown. EventBridge starts each evaluation within its
+minute, not on the second (https://docs.aws.amazon.com/scheduler/latest/UserGuide/schedule-types.html). Without this
+tolerance, a cooldown of one minute would often end just after the next evaluation."""
 MARGIN_S = 5.0
 FAILED = "failed"
 STOP: Final = "budget stop"
@@ -66,7 +66,7 @@ class Registered:
     """The registered settings of an agent."""
 
     resources: ResourceConfig | None
-    """The agent's resources, with the bounds and policy for scaling. None: none were requested, so the agent is not
+    """The agent's resources, with the bounds and policy for scaling. None: the agent requested none, so it is not
     scaled."""
     stopped: bool = False
     """Whether an operator stopped the agent."""
@@ -91,13 +91,13 @@ class Governor:
     clock: Clock
     """The clock, whose times are Unix seconds."""
     capacity: Capacity = field(default_factory=NoCapacity)
-    """The capacity that is kept ready for a limit. By default none is."""
+    """The capacity to keep ready for a limit. By default none is kept."""
     metrics: Metrics = field(default_factory=NoMetrics)
     """The receiver of scaling metrics. By default they are dropped."""
 
     async def govern(self, trigger: Trigger, delivery: Delivery) -> Counter[str]:
-        """Evaluate every agent that the trigger names once, but stop when the deadline is near. Returns the count of each
-        result. An error for one agent is logged and does not affect the others."""
+        """Evaluate every agent that the trigger names once, but stop when the deadline is near. Returns how often each
+        result occurred. An error for one agent is logged and does not affect the others."""
         done: Counter[str] = Counter()
         counters = await self.slots.counters()
         agents = self._order(counters, trigger)
@@ -170,8 +170,8 @@ class Governor:
         return policy.evaluate_scaling(metrics, limit, standing.state, now=now, spent=money.spent)
 
     async def _apply(self, agent: str, row: DecisionRow, resources: ResourceConfig | None, money: AgentMoney) -> str:
-        """Apply the decision, or apply it again after a crash before the mark. A limit that was changed meanwhile is kept.
-        The alert about a stop is written before the mark, so a crash cannot lose it."""
+        """Apply the decision, or apply it again after a crash before the mark. A limit that was changed in the meantime is
+        kept. The alert about a stop is written before the mark, so a crash cannot lose it."""
         alive, stops = self.log.check_open(agent, row), row.rule == STOP
         by = (f"budget {row.budget}" if row.budget else "a budget") if stops else None
         if not await self.slots.change_limit(agent, row.before, row.after, alive=alive, stopped_by=by):
@@ -208,7 +208,7 @@ def governor_of(
     source: MetricsSource,
     capacity: Callable[[RowSlots], Capacity] = lambda slots: NoCapacity(),
 ) -> Governor:
-    """Return a governor of the agents whose limits, budgets and decisions are rows of the engine's store."""
+    """Return a governor for the agents whose limits, budgets and decisions are rows in the engine's store."""
     slots = engine.slots
     assert slots is not None, "this engine admits every run"
 
@@ -232,7 +232,7 @@ _DETAILS = {"before", "after", "rule", "reason", "trigger"}
 
 
 def _is_at_rest(counter: SlotCounter, standing: Standing, policy: CostAwareScalingPolicy, money: AgentMoney) -> bool:
-    """Return whether no metrics could lead to a change. Then they are not read, because reading them costs money."""
+    """Return whether no metrics could lead to a change. If so, they are not read, because reading them costs money."""
     if standing.state.stopped:
         return bool(money.used_up) and counter.bound == 0
     idle = counter.running == 0 and counter.queued == 0

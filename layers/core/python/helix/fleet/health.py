@@ -1,9 +1,9 @@
 """HealthChecker: run named checks of targets, on request or in the background, and derive the targets' health from the
 results.
 
-Law: a target may have any number of checks, with different names. Its health is the worst of theirs. A listener receives
-each change once, after it is stored, and acts on it. A failed readiness check should stop admission of its target, and a
-failed liveness check should restart it.
+Law: a target may have any number of checks, with different names. Its health is that of its worst check. A listener
+receives each change once, after it is stored, and acts on it. A failed readiness check should stop admission of its target,
+and a failed liveness check should restart it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LLM = "llm"
 
 @dataclass(frozen=True, slots=True)
 class HealthChange:
-    """A change of one check's status."""
+    """A change in one check's status."""
 
     target: str
     """The target that was checked, such as an agent."""
@@ -75,7 +75,7 @@ Listener = Callable[[HealthChange], Awaitable[None] | None]
 
 class HealthChecker:
     """Manages checks of targets and their results. store: keeps the results across restarts; the default is an in-memory
-    store. on_change: receives each change of a check's status; its exceptions are logged. llm_rule: the thresholds of
+    store. on_change: receives each change in a check's status; its exceptions are logged. llm_rule: the thresholds of
     `check_llm_health`."""
 
     def __init__(
@@ -94,8 +94,8 @@ class HealthChecker:
         self._monitoring = False
 
     async def register_check(self, target_id: str, health_check: HealthCheck) -> None:
-        """Add a check. It replaces a check of the same name but keeps its counts. If monitoring is on, the check starts to
-        run."""
+        """Add a check. It replaces a check with the same name but keeps that check's counts. If monitoring is active, the
+        check starts running."""
         if health_check.name in (LLM, *health_rows.OWN):
             raise InvalidInputError(f"a check cannot be named {health_check.name!r}: the name is taken")
         self._checks.setdefault(target_id, {})[health_check.name] = health_check
@@ -116,15 +116,15 @@ class HealthChecker:
         return bool(gone)
 
     async def check_health(self, target_id: str, run: bool = False) -> HealthResult:
-        """Return the target's last known health. With `run`, run all its checks now, concurrently. An unknown target is
-        UNKNOWN."""
+        """Return the target's last known health. With `run`, run all of its checks now, concurrently. The health of an
+        unknown target is UNKNOWN."""
         if run:
             checks = self._checks.get(target_id, {}).values()
             await asyncio.gather(*(self._run_check(target_id, check) for check in checks))
         return combine_results(await self.results(target_id))
 
     async def results(self, target_id: str) -> list[HealthResult]:
-        """Return the last result of each of the target's checks, from any process on the store."""
+        """Return the last result of each of the target's checks, from any process that uses the store."""
         found = {result.check: result for result in await health_rows.results(self._store, target_id)}
         for name, check in self._checks.get(target_id, {}).items():
             found.setdefault(name, HealthResult(check=name, check_type=check.check_type, message="not checked yet"))
@@ -153,7 +153,7 @@ class HealthChecker:
     # --- monitoring ----------------------------------------------------------------------------------------------------
 
     async def start_monitoring(self) -> None:
-        """Run every check each `interval`, after its `initial_delay`. Idempotent."""
+        """Run every check once per `interval`, after its `initial_delay`. Idempotent."""
         self._monitoring = True
         for target, checks in self._checks.items():
             for check in checks.values():
@@ -182,12 +182,12 @@ class HealthChecker:
             try:
                 await self._run_check(target, check)
             except Exception as error:
-                shown = None if isinstance(error, StoreError) else error  # an error of the store needs no traceback
+                shown = None if isinstance(error, StoreError) else error  # a store error does not need a traceback
                 said = "the result of check %r of %r is not stored: %s"
                 logger.warning(said, check.name, target, error, exc_info=shown)
             await self._clock.sleep(check.interval)
 
-    # --- inside --------------------------------------------------------------------------------------------------------
+    # --- internals -----------------------------------------------------------------------------------------------------
 
     async def _run_check(self, target: str, check: HealthCheck) -> HealthResult:
         asked = await probe(check.name, check.check_fn, check.timeout, self._clock)
@@ -197,7 +197,7 @@ class HealthChecker:
     async def _store_result(
         self, target: str, name: str, decide: Callable[[HealthResult | None], HealthResult]
     ) -> HealthResult:
-        await note_activity(self._store, self._clock.now())  # otherwise a stage at rest would not report the result
+        await note_activity(self._store, self._clock.now())  # otherwise an idle stage would not report the result
         before, after = await health_rows.save(self._store, target, name, decide)
         was = HealthStatus.UNKNOWN if before is None else before.status
         if was is not after.status:
@@ -230,8 +230,8 @@ class Probe:
 
 
 async def probe(name: str, check: CheckFunction | None, timeout_s: float, clock: Clock) -> Probe:
-    """Run one check. A synchronous function runs in a thread, so that it does not block other checks. After the timeout its
-    result is ignored."""
+    """Run one check. A synchronous function runs in a thread, so that it does not block other checks. Its result is ignored
+    after the timeout."""
     begun = clock.now()
     try:
         async with asyncio.timeout(timeout_s):

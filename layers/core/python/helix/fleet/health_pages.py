@@ -32,14 +32,14 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The result of a check as a page shows it."""
+    """The result of a check as shown on a page."""
 
     name: str
     """The name of the check on the page."""
     status: HealthStatus
     """The check's status."""
     message: str = ""
-    """The explanation of the status, shown only with details."""
+    """The explanation of the status, shown only if details are requested."""
     critical: bool = False
     """Whether a failure makes the whole service unhealthy."""
     took_ms: float | None = None
@@ -86,7 +86,7 @@ def has_token(token: str | None, headers: Mapping[str, str]) -> bool:
 
 
 def bearer(headers: Mapping[str, str]) -> str:
-    """Return the request's bearer token, or an empty text."""
+    """Return the request's bearer token, or an empty string."""
     given = headers.get("authorization", "")
     return given[len(BEARER) :].strip() if given.lower().startswith(BEARER) else ""
 

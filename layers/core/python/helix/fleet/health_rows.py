@@ -1,10 +1,11 @@
 """The stored health: results by target and check, the time of the last `sweep`, and an operator's decision about readiness.
 
 Rows of `control`: `health#<target>` / `<check>` is a `HealthResult`, `health` / `<target>` lists the targets. The app as a
-whole is the target `app`. Its partition contains the row `ready` ({ready, reason, at}), beside the rows of
+whole is the target `app`. Its partition contains the row `ready` ({ready, reason, at}), in addition to the rows of
 `services.activity`.
 
-Law: a result is computed from the previous one, whichever process wrote it, so two concurrent probes count as two.
+Law: a result is computed from the previous one, regardless of the process that wrote it, so two concurrent probes count as
+two.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ async def targets(store: StateStore) -> list[str]:
 async def forget(store: StateStore, target: str, check: str | None) -> None:
     """Delete a check's result, or all of a target's. A target without results is no longer listed."""
     while True:
-        (listed,) = await store.get([target_key(target)])  # first, so that a newer result refuses the deletions
+        (listed,) = await store.get([target_key(target)])  # read first, so that a newer result makes the deletions fail
         found = [result.check for result in await results(store, target)]
         gone = [name for name in found if check is None or name == check]
         operations: list[Operation] = [Delete(result_key(target, name)) for name in gone]
@@ -69,7 +70,7 @@ async def forget(store: StateStore, target: str, check: str | None) -> None:
 
 
 async def set_ready(store: StateStore, clock: Clock, ready: bool, reason: str = "") -> None:
-    """Store an operator's decision whether the deployed app is ready. It overrides the derived state only if it is
+    """Store an operator's decision on whether the deployed app is ready. It overrides the derived state only if it is
     False."""
     value = {"ready": ready, "reason": reason, "at": clock.now()}
     await store.transact("health_ready", [Put(result_key(APP, READY), value)])

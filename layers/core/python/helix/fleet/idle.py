@@ -13,7 +13,7 @@ from helix.core.ledger import Line, priced
 
 MINUTES = prices.HOURS_A_MONTH * 60
 READS = 2
-"""The DynamoDB read units per idle minute. The hourly check takes some 30 more, which is 0.5 per minute."""
+"""The DynamoDB read units per idle minute. The hourly check takes about 30 more, which is 0.5 per minute."""
 INVOCATION_S = 0.1
 LOG_BYTES = prices.PLATFORM_LOG_BYTES + 200
 BY_USE = frozenset(
@@ -27,7 +27,7 @@ BY_USE = frozenset(
         *(f"CloudFront::{part}" for part in ("Distribution", "OriginAccessControl", "ResponseHeadersPolicy")),
         *(f"ApiGatewayV2::{part}" for part in ("Api", "Authorizer", "Integration", "Route", "Stage")),
     )
-) | {"Custom::CDKBucketDeployment"}  # while a stack is deployed
+) | {"Custom::CDKBucketDeployment"}  # used only while a stack is being deployed
 
 
 def idle_lines(templates: Iterable[Mapping[str, Any]]) -> list[Line]:
@@ -45,7 +45,7 @@ def idle_lines(templates: Iterable[Mapping[str, Any]]) -> list[Line]:
 
 
 def unpriced(templates: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the resource types that have no price here."""
+    """Return the resource types that do not have a price here."""
     kinds = {resource["Type"] for template in templates for resource in template["Resources"].values()}
     return sorted(kinds - BY_USE - _PRICED)
 

@@ -1,8 +1,8 @@
-"""The function `govern`, which alarms and the schedule trigger. It changes the limits of the deployed app.
+"""The function `govern`, triggered by alarms and by the schedule. It changes the limits of the deployed app.
 
-Law: the trigger names the agents to evaluate. Messages other than alarms of this stage that go into `ALARM` are ignored.
-Only the schedule does the work of each minute (the sweep, gauges, unpublished budget alerts), so many alarms cost little.
-On an idle stage, the schedule reads two rows.
+Law: the trigger names the agents to evaluate. Messages are ignored unless they report an alarm of this stage that changes
+to `ALARM`. Only the schedule does the per-minute work (the sweep, gauges, unpublished budget alerts), so many alarms cost
+little. On an idle stage, the schedule reads two rows.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class SnsRecord(_Part):
 
 
 class GovernEvent(_Part):
-    """The function's event: messages from the alarm topic, or the schedule's event."""
+    """The function's event, which contains messages from the alarm topic or comes from the schedule."""
 
     records: list[SnsRecord] = Field(default_factory=list, alias="Records")
     """The messages. Empty: the schedule sent the event."""
@@ -101,7 +101,7 @@ def triggers(event: GovernEvent, stage: str) -> list[Trigger]:
 
 
 def _parse_alarm(text: str) -> Alarm | None:
-    """Return the alarm if it goes into `ALARM`. None for any other state, and for a message from another sender."""
+    """Return the alarm if it changes to `ALARM`. None for any other state, and for a message from another sender."""
     try:
         alarm = Alarm.model_validate(json.loads(text))
     except (ValueError, ValidationError):
@@ -110,14 +110,14 @@ def _parse_alarm(text: str) -> Alarm | None:
 
 
 async def govern(app: Application, event: GovernEvent, delivery: Delivery) -> dict[str, int]:
-    """Evaluate the agents of the event, and return the count of each result. Raises `StoreError` if an agent could not be
-    evaluated. Then an alarm's message is redelivered, and a persistent error raises an alarm."""
+    """Evaluate the event's agents, and return how often each result occurred. Raises `StoreError` if an agent could not be
+    evaluated. An alarm's message is then redelivered, and a persistent error raises an alarm."""
     done, now = Counter[str](), app.clock.now()
     if not event.records:
         if now < (await read_beats(app.store)).due_at(now):
             logger.info("governed: the stage is at rest")
             return {}
-        done[FAILED] += await _start_sweep(app)  # first, so that an error below does not stop the sweep
+        done[FAILED] += await _start_sweep(app)  # first, so that an error below does not prevent the sweep
     asked = CachedCalls(app.cloudwatch, app.clock) if event.records else _cached_calls(app)
     governor = _governor(app, asked)
     await note_alarms(app, event)
@@ -125,7 +125,7 @@ async def govern(app: Application, event: GovernEvent, delivery: Delivery) -> di
         done += await governor.govern(trigger, delivery)
     if not event.records:
         done += await _each_minute(app, governor, asked, delivery)
-    elif done["down"]:  # a budget may have stopped an agent, so its alert is published at once
+    elif done["down"]:  # a budget may have stopped an agent, so its alert is published immediately
         done["alerts published"] += await _publish(app)
     done = +done
     logger.info("governed: %s", dict(done) or "nothing to do")
@@ -177,7 +177,7 @@ async def _each_minute(app: Application, governor: Governor, asked: CachedCalls,
     agents = governed | {scope.removeprefix(OF_AGENT) for scope in await read_scopes(app.store, OF_AGENT)}
     read, metrics = await money.read(agents), app.engine.metrics
     worked = await find_recently_active(app.store, agents, counts, now)
-    if worked or any(counts[None].get(name) for name in ("QueueDepth", "RunsActive")):  # a stage at rest records none
+    if worked or any(counts[None].get(name) for name in ("QueueDepth", "RunsActive")):  # an idle stage records none
         shown = {agent: used for agent, used in read.items() if agent is None or agent in governed}
         record_gauges(metrics, counts, shown)
     unhealthy = await record_checks(app.store, metrics, now, lambda target: _find_agent(app, target) is not None)

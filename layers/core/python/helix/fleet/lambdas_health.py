@@ -47,7 +47,7 @@ READ_S = 3.0
 
 
 class HealthEvent(BaseModel):
-    """An event of an HTTP API, payload format 2.0. Other fields that API Gateway sends are ignored."""
+    """An HTTP API event, payload format 2.0. Other fields that API Gateway sends are ignored."""
 
     model_config = ConfigDict(extra="ignore", defer_build=True, populate_by_name=True)
 
@@ -66,7 +66,7 @@ class HealthEvent(BaseModel):
 
 
 async def health(app: Application, event: HealthEvent, delivery: Delivery) -> dict[str, Any]:
-    """Handle a request of an HTTP API. Return a status, headers and a body."""
+    """Handle an HTTP API request. Return a status, headers and a body."""
     page = await _page(app, event)
     headers = {"content-type": page.content_type, "cache-control": "no-store"}
     return {"statusCode": page.status, "headers": headers, "body": page.body}
@@ -112,7 +112,7 @@ async def app_checks(store: StateStore, now: float) -> list[Checked]:
 
 async def readiness(store: StateStore, now: float) -> tuple[bool, str]:
     """Return whether the app is ready, and the reason if it is not. It is ready if the tables respond, the schedule runs,
-    and no process has reported that it is not. So a new deployment is not ready before its first sweep."""
+    and no process has reported that it is not. A new deployment is therefore not ready before its first sweep."""
     for check in await asyncio.gather(_check_table(store, "control"), _check_table(store, "sessions")):
         if check.status is not HealthStatus.HEALTHY:
             return False, f"the {check.name} does not answer"

@@ -1,8 +1,8 @@
 """Computes the `llm` health check of each agent from its model calls, and counts failing custom checks.
 
-Law: an agent without calls or waiting runs is not evaluated, unless it was unhealthy; then it becomes healthy again. The
-check `llm` is not counted as a failing check, because its metrics have their own alarms. Results older than `FRESH_S` are
-not counted either: such a check no longer runs, and a missing result is not a failure.
+Law: an agent without calls or waiting runs is not evaluated, unless it was unhealthy, in which case it becomes healthy
+again. The check `llm` is not counted as a failing check, because its metrics have their own alarms. Results older than
+`FRESH_S` are not counted either, because such a check no longer runs, and a missing result is not a failure.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Calls(MetricsSource, Protocol):
 
 
 class CachedCalls:
-    """A cache of another source's results. An entry lives almost `WINDOW_S`, because each request costs money."""
+    """A cache of another source's results. An entry lives for almost `WINDOW_S`, because each request costs money."""
 
     def __init__(self, source: Calls, clock: Clock) -> None:
         self._source, self._clock = source, clock
@@ -84,7 +84,7 @@ async def evaluate_calls(
     *,
     ask: Collection[str] | None = None,
 ) -> int:
-    """Evaluate each agent in `money`, or as many as the deadline allows. `ask` names the agents whose metrics are worth
+    """Evaluate each agent in `money`, or as many as the deadline allows. `ask` contains the agents whose metrics are worth
     reading; None means all. Agents that could not be evaluated are logged. Returns their number."""
     failed = 0
     for agent in sorted(name for name in money if name is not None):
@@ -101,7 +101,7 @@ async def evaluate_calls(
 
 async def _evaluate(health: HealthChecker, agent: str, calls: LLMMetrics, counts: Counts, money: AgentMoney) -> None:
     waiting, running = _load(counts, agent)
-    limit = counts.get(agent, {}).get("ConcurrencyLimit", 0)  # without a limit no share of it is used
+    limit = counts.get(agent, {}).get("ConcurrencyLimit", 0)  # without a limit, utilization is not computed
     load = {"queue_depth": waiting, "concurrent_llm_calls": running, "max_concurrent_calls": int(limit)}
     metrics = calls.model_copy(update=load)
     if metrics.requests or metrics.queue_depth or await _was_unwell(health, agent):

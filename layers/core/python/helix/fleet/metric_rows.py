@@ -1,7 +1,8 @@
-"""Metrics of the model calls that processes on this machine make, in rows that all of them and the runtime can read.
+"""Metrics for the model calls made by processes on this machine, stored in rows that all of them and the runtime can read.
 
-Law: a row contains one process's counts for ten seconds, and only that process writes it, always as a whole. So rewriting
-it is idempotent, and readers sum up rows. A killed process loses at most the ten seconds that it had not written.
+Law: a row contains one process's counts for ten seconds, and only that process writes it, always as a whole. Rewriting it
+is therefore idempotent, and readers add up the rows. A killed process loses at most the ten seconds that it had not yet
+written.
 
     metrics#<agent>   <Unix seconds, 12 digits>#<process>   {tally, ttl}
     metrics           <agent>                               the agents that were measured
@@ -112,8 +113,8 @@ class StoreMetrics:
 
 
 async def read_metrics(store: StateStore, agent: str | None, window_s: float, now: float, **load: int) -> LLMMetrics:
-    """Return the metrics of an agent's model calls (None: all agents) in the last `window_s` seconds (at least 60), over
-    all processes. A bucket that is only partly inside the window counts in full. load: `queue_depth`, `concurrent` and
+    """Return the metrics of an agent's model calls (None: all agents) in the last `window_s` seconds (at least 60), across
+    all processes. A bucket that is only partly inside the window is counted in full. load: `queue_depth`, `concurrent` and
     `max_concurrent` from admission."""
     window = max(window_s, 60.0)
     agents = [agent] if agent is not None else await agents_measured(store)

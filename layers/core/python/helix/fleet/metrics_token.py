@@ -1,5 +1,5 @@
-"""The bearer token for /metrics on a stage that has no secret for it. It is created and shown once, and only its hash is
-stored.
+"""The bearer token for /metrics on a stage that does not have a secret for it. It is created and shown once, and only its
+hash is stored.
 
     control: `metrics token` / `token` -> {hash}
 
@@ -21,7 +21,7 @@ TOKEN = Key("control", "metrics token", "token")
 
 
 async def make_token(store: StateStore, ids: Ids) -> str | None:
-    """Create and return a token. Return None if there already is one."""
+    """Create and return a token. Return None if one already exists."""
     token = "metrics_" + new_secret(ids)
     made = await refused(store, "metrics_token", [Put(TOKEN, {"hash": _hash(token)}, ABSENT)]) is None
     return token if made else None

@@ -1,8 +1,8 @@
-"""`govern` on one machine: make the same decisions from the metrics that worker processes write, and set the desired state
-that a runtime carries out.
+"""`govern` on one machine. It makes the same decisions from the metrics that worker processes write, and sets the desired
+state that a runtime carries out.
 
-Law: it only reads and writes rows, so any process with the store can run it. Several concurrent monitors have the same
-effect as one.
+Law: it only reads and writes rows, so any process that can access the store can run it. Several concurrent monitors have
+the same effect as one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ logger = get_logger("helix")
 
 
 class StoredMetrics:
-    """A `MetricsSource` that reads the metrics that the processes of this store's agents wrote."""
+    """A `MetricsSource` that reads the metrics written by the processes of this store's agents."""
 
     def __init__(self, store: StateStore, clock: Clock) -> None:
         self._store, self._clock = store, clock
@@ -43,7 +43,7 @@ class StoredMetrics:
 
 class WantedProcesses:
     """A `Capacity` of worker processes, one for each run that may be active. The number falls to 0 only if no run is
-    active, because active runs need their processes to end."""
+    active, because active runs need their processes in order to finish."""
 
     def __init__(self, store: StateStore, slots: RowSlots) -> None:
         self._store, self._slots = store, slots
@@ -55,8 +55,8 @@ class WantedProcesses:
 
 
 class FleetMonitor:
-    """A monitor that evaluates every agent each `every_s` seconds between `start_monitoring` and `stop_monitoring`. Errors
-    are logged, and the next evaluation tries again. health: receives the health of each agent's model calls, as its check
+    """A monitor that evaluates all agents every `every_s` seconds between `start_monitoring` and `stop_monitoring`. Errors
+    are logged, and the next evaluation retries. health: receives the health of each agent's model calls, as its check
     `llm`."""
 
     def __init__(self, engine: Engine, *, every_s: float = EVERY_S, health: HealthChecker | None = None) -> None:
@@ -78,7 +78,7 @@ class FleetMonitor:
             await asyncio.gather(task, return_exceptions=True)
 
     async def evaluate_once(self) -> dict[str, int]:
-        """Evaluate once: record gauges, then decide. Returns the count of each result."""
+        """Evaluate once: record gauges, then decide. Returns how often each result occurred."""
         engine = self._engine
         counts, money = await gauges(engine), self.governor.money
         agents = {agent for agent in counts if agent is not None} | await money.agents()
@@ -99,7 +99,7 @@ class FleetMonitor:
 
 
 async def _registered(engine: Engine, agent: str) -> Registered | None:
-    """Return the registered resources, or else those of the agent's definition."""
+    """Return the registered resources, or else those in the agent's definition."""
     entry = await read_entry(engine.store, agent)
     if entry is not None:
         return Registered(entry.limits, stopped=entry.stopped)

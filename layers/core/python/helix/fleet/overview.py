@@ -1,7 +1,7 @@
-"""An operator's view of the fleet: limits, queues, processes, health, and the reasons for changes of limits.
+"""An operator's view of the fleet: limits, queues, processes, health, and the reasons for changes to limits.
 
-Law: this module only reads, and each part of a response is bounded. A response has one page of agents, and for each agent
-the first waiting runs and the newest decisions.
+Law: this module only reads, and the size of each part of a response is limited. A response has one page of agents, and for
+each agent the first waiting runs and the newest decisions.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Overview:
     ids: Ids
     """The source of ids, which `DecisionLog` requires."""
     slots: RowSlots
-    """The slot counters of the store."""
+    """The slot counters in the store."""
     names: Sequence[str]
     """The names of agents that are listed even if they have never run."""
     resources: Callable[[str], JsonObject]
-    """A function that returns the resources in the definition of an agent of `names`, or `{}` if it declares none."""
+    """A function that returns the resources in the definition of an agent in `names`, or `{}` if it declares none."""
 
     async def read(self, asked: GetFleet) -> FleetFound:
         """Read one page of the fleet. Raises `AgentNotFoundError` if `asked.agent` is not in the fleet."""

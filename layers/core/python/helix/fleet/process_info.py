@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 class ProcessStatus(StrEnum):
     """The state of a process.
 
-    `failed`: the supervisor gave up, because the process does not start or dies repeatedly. `crashed`: the process died and
+    `failed`: the supervisor gave up, because the process does not start or keeps dying. `crashed`: the process died and
     will be restarted.
     """
 
@@ -23,7 +23,7 @@ class ProcessStatus(StrEnum):
 
 
 OVER = frozenset({ProcessStatus.STOPPED, ProcessStatus.FAILED})
-"""The final states. A process leaves them only if a user requests it."""
+"""The final states. A process leaves them only at a user's request."""
 
 
 class ProcessInfo(BaseModel):
@@ -32,7 +32,7 @@ class ProcessInfo(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     process_id: str
-    """The id of the process over all its lives. Ids sort by time."""
+    """The id of the process across all its lives. Ids sort by time."""
     name: str
     """The name of the agent that the process serves."""
     pid: int | None = None
@@ -50,11 +50,11 @@ class ProcessInfo(BaseModel):
     started_at: float | None = None
     """The start of the current life in Unix seconds."""
     stopped_at: float | None = None
-    """The end of the process in Unix seconds. None while it lives."""
+    """The end of the process in Unix seconds. None while it is alive."""
     restart_count: int = 0
     """The number of starts after the first."""
     last_error: str | None = None
-    """The reason why a life of the process ended unexpectedly. None: none did."""
+    """The reason why a life of the process ended unexpectedly. None: that has not happened."""
     born: float | None = None
     """The start time of `pid` in Unix seconds. It distinguishes the process from a later one with the same pid."""
     host: str = ""
@@ -66,11 +66,12 @@ class ProcessInfo(BaseModel):
     log: str = ""
     """The path of the log file on `host`."""
     generation: int = 0
-    """The agent's `restarts` when this life began. A value below the entry's current one means outdated code."""
+    """The agent's `restarts` when this life began. A value below the entry's current one means that its code is
+    outdated."""
 
     @property
     def worker_id(self) -> str:
-        """The id of this life of the process, under which it claims executions."""
+        """The id of this life of the process. The process uses it to claim executions."""
         return f"{self.process_id}.{self.restart_count}"
 
     @property

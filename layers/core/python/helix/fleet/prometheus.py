@@ -20,12 +20,12 @@ PREFIX = "helix"
 
 @dataclass(frozen=True, slots=True)
 class ModelTotals:
-    """The all-time totals of an agent's calls to one model, over runs that have ended."""
+    """The all-time totals of an agent's calls to one model, in runs that have ended."""
 
     agent: str
     """The agent's name."""
     model: str
-    """The model's name as usage is recorded."""
+    """The model's name under which usage is recorded."""
     requests: int
     """The number of model calls."""
     input_tokens: int
@@ -43,11 +43,11 @@ class Queue:
     agent: str
     """The agent's name."""
     depth: int
-    """The number of runs that wait to be admitted."""
+    """The number of runs waiting to be admitted."""
     active: int
     """The number of admitted runs."""
     limit: int | None
-    """The most runs that may be admitted at once. None: no limit."""
+    """The maximum number of runs that may be admitted at the same time. None: no limit."""
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class Figures:
 
 
 def render(figures: Figures) -> tuple[str, str]:
-    """Render the page. Returns (text, content type)."""
+    """Render the page. Returns the text and its content type."""
     from prometheus_client import CollectorRegistry
     from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
@@ -138,7 +138,7 @@ def _of(queues: Sequence[Queue], name: str) -> list[tuple[list[str], float]]:
     return [([queue.agent], getattr(queue, name)) for queue in queues]
 
 
-# --- figures of all processes together, read from the store: a restart does not reset them ---
+# --- figures for all processes together, read from the store, so that a restart does not reset them ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class StoredUsage:
     runs: int
     """The number of runs that have ended."""
     failed: int
-    """The number of those runs that failed with an error of their own."""
+    """The number of those runs that failed with their own error."""
 
 
 async def stored_usage(store: StateStore) -> StoredUsage:

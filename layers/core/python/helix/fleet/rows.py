@@ -2,7 +2,7 @@
 
     fleet              <agent id>        AgentEntry
     fleet#<agent id>   p#<process id>    ProcessInfo
-                       l#<worker id>     ProcessInfo, of a life that ended with a crash: kept for a day
+                       l#<worker id>     ProcessInfo of a life that ended in a crash; kept for a day
 
 Law: any process may write the desired state, field by field. The supervisor of an agent holds a lease in the agent's entry,
 and only the supervisor writes the agent's processes.
@@ -24,7 +24,7 @@ from helix.services.committing import refused
 FLEET = "fleet"
 KEEP_S = 86_400.0
 MAX_PROCESSES = 20
-"""The maximum number of ended processes that are kept for an agent. Older ones are deleted."""
+"""The maximum number of ended processes to keep for an agent. Older ones are deleted."""
 
 
 class AgentEntry(BaseModel):
@@ -35,13 +35,13 @@ class AgentEntry(BaseModel):
     agent_id: str
     """The agent's name, which is also the row's sort key."""
     definition: str = ""
-    """A digest of the registration. Empty: the agent was never registered, and the entry only stores a limit."""
+    """A digest of the registration. Empty: the agent was never registered, and the entry stores only a limit."""
     source: str = ""
     """The import path of the agent that worker processes serve."""
     resources: JsonObject = Field(default_factory=dict)
     """The stored form of the agent's `ResourceConfig`."""
     model: str | None = None
-    """The model that workers use in place of the agent's own. None: the agent's own."""
+    """The model that workers use instead of the agent's own. None: the agent's own."""
     max_tokens: int | None = None
     """The maximum number of output tokens per model call. None: the agent's own setting."""
     cost_budget: float | None = None
@@ -53,10 +53,10 @@ class AgentEntry(BaseModel):
     force: bool = False
     """Whether the stop aborts runs and kills processes, rather than interrupting runs and letting processes end."""
     restarts: int = 0
-    """The number of requested restarts, including changes of the definition. A process of a lower generation is
-    restarted once."""
+    """The number of requested restarts, including changes to the definition. A process with a lower generation is restarted
+    once."""
     starts: int = 0
-    """The number of requested starts. A new one lets the supervisor replace processes that it had given up."""
+    """The number of requested starts. A new one lets the supervisor replace processes that it had given up on."""
     created_at: float = 0
     """The time of the first registration in Unix seconds. 0: unknown."""
     supervisor: str | None = None
@@ -132,7 +132,7 @@ async def read_processes(store: StateStore, agent_name: str) -> list[ProcessInfo
 
 
 async def read_crashes(store: StateStore, agent_name: str, limit: int) -> list[ProcessInfo]:
-    """Return the crashed lives of the agent's newest processes, each as it was when it ended."""
+    """Return the crashed lives of the agent's newest processes, each in its final state."""
     partition = processes_partition(agent_name)
     rows = await store.query("control", partition, start="l#", end="l$", limit=limit, reverse=True)
     return [ProcessInfo.model_validate(row.value) for row in rows]

@@ -1,8 +1,8 @@
-"""A cache for the value of a secret. It notices a changed secret, and frequent use costs little.
+"""A cache for the value of a secret. It detects that a secret has changed, and frequent use costs little.
 
-Law: a cached value is valid for `CACHED_S`, so an old secret is rejected after that at the latest. A presented token that
-does not match may be the new secret. Then the secret is read again, at most every `AGAIN_S`, so that guesses cannot cause
-further cost.
+Law: a cached value is valid for `CACHED_S`, so an old secret is rejected after that time at the latest. A presented token
+that does not match may be the new secret. The secret is then read again, at most every `AGAIN_S`, so that guessing cannot
+cause further cost.
 """
 
 from __future__ import annotations

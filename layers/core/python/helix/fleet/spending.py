@@ -1,9 +1,9 @@
 """The state of agents' budgets, for scaling policies and for the budget gauge.
 
-Law: policies use the amount that is spent or assumed to be spent, as far as runs have reported it. It never falls within a
-window and does not include reservations, so reservations that are later released cannot stop an agent. The gauge also
-counts reservations of running calls. A budget that refused a call at or above its critical share counts as used up, even if
-a smaller call would still fit.
+Law: policies use the amount that is spent or assumed to be spent, as far as runs have reported it. It never decreases
+within a window and does not include reservations, so reservations that are later released cannot stop an agent. The gauge
+also counts the reservations of running calls. A budget that refused a call at or above its critical share counts as used
+up, even if a smaller call would still fit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PERIODS: Mapping[TokenPeriod, str] = {
     TokenPeriod.DAILY: "day",
     TokenPeriod.MONTHLY: "month",
 }
-"""The periods that policies know by name. For other periods, the used share counts."""
+"""The periods that policies know by name. For other periods, the used share matters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,10 @@ class AgentMoney:
     costs: Mapping[str, float] = field(default_factory=dict)
     """The agent's own budgets in US dollars, by `max_cost_per_hour`, `..._day` and `..._month`."""
     spent: Spending = field(default_factory=Spending)
-    """The US dollars spent of `costs`, and the used shares of all other budgets that apply to the agent."""
+    """The US dollars spent from `costs`, and the used shares of all other budgets that apply to the agent."""
     worst: float | None = None
-    """The largest spent or reserved share among the budgets; 1 is all of it. None: no budget applies to the agent."""
+    """The largest spent or reserved share of any budget, where 1 is the whole budget. None: no budget applies to the
+    agent."""
     used_up: Sequence[tuple[BudgetDefinition, BudgetState]] = ()
     """The budgets with nothing left to spend."""
 
@@ -62,24 +63,25 @@ class _Used:
 
     @property
     def period(self) -> str | None:
-        """The policies' name of the period. None unless the budget is an agent's own and in dollars."""
+        """The name that policies use for the period. None unless the budget is an agent's own and in dollars."""
         own = self.definition.scope != GLOBAL and self.definition.unit == "micros"
         return PERIODS.get(self.definition.period) if own else None
 
 
 class BudgetMoney:
-    """Reads the current state of agents' budgets and of the global ones. on_alert: the listeners for alerts raised here."""
+    """Reads the current state of agents' budgets and of the global ones. on_alert: the listeners for alerts that are raised
+    here."""
 
     def __init__(self, budgets: RowBudgets, clock: Clock, on_alert: list[AlertListener] | None = None) -> None:
         self.budgets, self.clock, self.on_alert = budgets, clock, on_alert if on_alert is not None else []
 
     async def agents(self) -> set[str]:
-        """Return the agents that have budgets of their own."""
+        """Return the agents that have their own budgets."""
         own = await self.budgets.definitions(kind="agent")
         return {definition.scope.removeprefix(AGENT) for definition in own}
 
     async def read(self, agents: Collection[str]) -> dict[str | None, AgentMoney]:
-        """Return the budgets by agent, and under None the largest share of all budgets read. This takes two reads for any
+        """Return the budgets by agent and, under None, the largest share of all budgets read. This takes two reads for any
         number of agents."""
         scopes = [GLOBAL, *(AGENT + agent for agent in sorted(agents))]
         definitions = await self.budgets.definitions(scopes)
@@ -92,7 +94,7 @@ class BudgetMoney:
         return {**by_agent, None: AgentMoney(worst=max((one.held for one in used), default=None))}
 
     async def raise_stop(self, money: AgentMoney, agent: str) -> None:
-        """Raise the alert `exceeded` for each budget that stops the agent, unless its window has raised it already."""
+        """Raise the alert `exceeded` for each budget that stops the agent, unless its window has already raised it."""
         for definition, state in money.used_up:
             await raise_alerts(self, definition, state, because=f"agent {agent!r} accepts no more runs")
 

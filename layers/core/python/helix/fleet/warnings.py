@@ -1,9 +1,9 @@
-"""The warnings that `govern` reports each minute: metrics past their thresholds and failing health checks. A late sweep is
-a failure.
+"""The warnings that `govern` reports each minute, about metrics that exceed their thresholds and failing health checks. A
+late sweep counts as a failure.
 
-Law: the metrics are those of the last five minutes, which `govern` has read anyway. Only the cost of the last hour takes
+Law: the metrics are those of the last five minutes, which `govern` reads anyway. Only the cost of the last hour takes
 another request. No metrics are read for an idle stage. A per-instance threshold is compared with each agent's own metric
-and instances, never with the sum over all agents.
+and instances, never with the sum for all agents.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from helix.core.thresholds import Thresholds
 from helix.services.activity import Beats
 
 LATE_S = 300.0
-"""The time by which a sweep must be overdue to count as late. The schedule runs every minute."""
+"""The time by which a sweep must be overdue to be considered late. The schedule runs every minute."""
 HOUR_S = 3_600.0
 
 
@@ -23,8 +23,8 @@ def find_exceeded(
     t: Thresholds, calls: Mapping[str, LLMMetrics], gauges: Mapping[str | None, Mapping[str, float]], dollars: float
 ) -> dict[str, str]:
     """Return a description of each exceeded threshold, by the name of its alarm. `calls`: the metrics of each agent that
-    made calls. `gauges`: by agent, and under None for all, as `admission.gauges` returns them. `dollars`: the cost of the
-    last hour."""
+    made calls. `gauges`: by agent, and under None for all agents, as returned by `admission.gauges`. `dollars`: the cost of
+    the last hour."""
     figures, waiting = list(calls.values()), gauges.get(None, {}).get("QueueDepth", 0)
     allowed = {agent: t.alarm_tokens_per_second * _instances(gauges.get(agent, {})) for agent in calls}
     over = [agent for agent, each in sorted(calls.items()) if each.tokens_per_second > allowed[agent]]
@@ -46,12 +46,12 @@ def find_exceeded(
 
 
 def _instances(gauges: Mapping[str, float]) -> float:
-    """Return the number of runs of an agent that may be active, or that are active if it has no limit. At least 1."""
+    """Return the number of an agent's runs that may be active, or that are active if it has no limit. At least 1."""
     return max(1.0, gauges.get("ConcurrencyLimit", gauges.get("RunsActive", 0)))
 
 
 def warn_of_failing_checks(unhealthy: int) -> dict[str, str]:
-    """Return the warning about failing custom health checks."""
+    """Return the warning about custom health checks that fail."""
     return {"health": f"{unhealthy} health checks fail"} if unhealthy else {}
 
 

@@ -1,6 +1,6 @@
 """The offline cloud: the synthesised app, deployed into an emulator on this machine.
 
-Law: it runs the same template, roles and packages that would be deployed to AWS. It calls nothing outside of this machine.
+Law: it runs the same template, roles and packages that would be deployed to AWS. It calls nothing outside this machine.
 Only the files in `folder` outlive the process, and the next start continues from them.
 """
 
@@ -35,19 +35,19 @@ REGION = "us-east-1"
 ALIAS = "live"
 POLL_S = 0.05
 WARMED = ("ws_authorize", "ws_connect", "ws_message", "call_model", "project_stream", "call_tool", "finish_run")
-"""The functions that a client's first message needs, in this order."""
+"""The functions that a client's first message needs, in the order in which they are used."""
 
 
 class OfflineCloud:
     """An offline cloud.
 
-    root: the project's folder. folder: the folder of its state, by default `.helix` in the root. assemblies: the folder of
-    syntheses, by default in `folder`. port: 0 for a free one. auth: whether IAM is enforced. context: the CDK context, as
-    for `-c`. paths: more folders with modules for agents and functions. variables: environment variables for all functions,
-    in addition to those of the template and of the machine. environment: this process's environment, which provides the
-    values of secrets. model_keys: the variables that model calls need, for `call_model` only. wait_scale: a factor for the
-    waits and retry intervals of state machines. hosts: the names by which containers reach this machine. saved_s: the time
-    between two saves of the state, while it changes.
+    root: the project's folder. folder: the folder for its state, by default `.helix` in the root. assemblies: the folder
+    for syntheses, by default in `folder`. port: 0 for a free one. auth: whether IAM is enforced. context: the CDK context,
+    as given to `-c`. paths: more folders with modules for agents and functions. variables: environment variables for all
+    functions, in addition to those of the template and of the machine. environment: this process's environment, which
+    provides the values of secrets. model_keys: the variables that model calls need, for `call_model` only. wait_scale: a
+    factor for the waits and retry intervals of state machines. hosts: the names by which containers reach this machine.
+    saved_s: the time between two saves of the state, if it has changed.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class OfflineCloud:
         """Synthesise the app (or use a stored synthesis), start the emulator, and deploy. Raises `OfflineError` and its
         subclasses."""
         self.emulator.listen(self._metrics.forward_line)
-        self.emulator.start()  # first, because a port in use is detected at once
+        self.emulator.start()  # first, because this detects immediately that a port is in use
         try:
             self.update()
         except BaseException:
@@ -137,8 +137,8 @@ class OfflineCloud:
 
     @property
     def health_url(self) -> str:
-        """The address of the stage's health page: `http://127.0.0.1:PORT/.../health`; /ready, /live and /metrics are
-        beside it."""
+        """The address of the stage's health page: `http://127.0.0.1:PORT/.../health`; /ready, /live and /metrics are next
+        to it."""
         return self.outputs["HealthUrl"]
 
     @property
@@ -147,8 +147,8 @@ class OfflineCloud:
         return self.outputs.get("HttpUrl")
 
     def client(self, service: str) -> Any:
-        """Return a boto3 client with the rights of the account's administrator. Clients are cached and may be shared by
-        threads."""
+        """Return a boto3 client with the permissions of the account's administrator. Clients are cached, and threads may
+        share them."""
         if service not in self._clients:
             config = Config(retries={"mode": "standard", "total_max_attempts": 3}, max_pool_connections=32)
             self._clients[service] = self.account.client(service, config=config)
@@ -177,7 +177,7 @@ class OfflineCloud:
         return [m["stateMachineArn"] for m in listed if m["name"].startswith(self.function(""))]
 
     def knows_operator(self, key: str) -> bool:
-        """Return whether the key has operator rights."""
+        """Return whether the key has operator permissions."""
         found = self._with_api_keys(lambda keys: keys.verify(key))
         return found is not None and found.operator
 
@@ -215,7 +215,7 @@ class OfflineCloud:
         self.emulator.ask("warm", account=ACCOUNT, region=REGION, functions=names, qualifier=ALIAS)
 
     def save(self) -> bool:
-        """Write the state to disk now, rather than within `saved_s`. Returns False if it could not be written."""
+        """Write the state to disk now, instead of within `saved_s`. Returns False if it could not be written."""
         return bool(self.emulator.ask("save"))
 
     def wait_until_quiet(self, seconds: float) -> bool:

@@ -1,4 +1,4 @@
-"""A check of the project's code in a fresh interpreter: does all of it load, and what does it require?
+"""A check of the project's code in a fresh interpreter. It finds out whether all of the code loads, and what it requires.
 
 Law: it changes nothing. Run it as a script in the project's root. It prints one JSON object: either {"error"} with the
 problem and its file and line, or an object with these fields:
@@ -7,7 +7,7 @@ problem and its file and line, or an object with these fields:
     missing    the variable to set before the agents' own models can be called, or null
     unknown    the problem with the name of one of the models, or null
     models     the names of the agents' models
-    profiles   the agents with resources of their own
+    profiles   the agents that have their own resources
 
     python -m helix.local.code_check MODULE,MODULE
 """
@@ -63,7 +63,7 @@ def check_imports(project: HelixProject, modules: str) -> None:
 
 
 def _load_file(file: Path) -> None:
-    """Load the file under a unique module name, because all these files are called `handler`."""
+    """Load the file under a unique module name, because all of these files are called `handler`."""
     spec = importlib.util.spec_from_file_location(f"handler_{file.parent.name}", file)
     assert spec is not None and spec.loader is not None
     spec.loader.exec_module(importlib.util.module_from_spec(spec))

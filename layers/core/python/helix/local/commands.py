@@ -1,7 +1,7 @@
 """The commands that the parent process can send to the emulator, in addition to the AWS APIs.
 
-Law: a command triggers an event that happens on its own in AWS, such as a passing minute or a dying machine, so that tests
-and people need not wait for it.
+Law: a command triggers an event that happens on its own in AWS, such as the passing of a minute or the death of a machine,
+so that tests and people do not have to wait for it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Commands = Mapping[str, Callable[..., Any]]
 def commands_of(pool: Pool, save: Callable[[], bool]) -> Commands:
     """Return the commands by name. The parameters of each are the command's fields.
 
-    save: save the state now; False if it could not be written. kill: kill the workers of a function that are at work,
-    and return their number. retire: end all idle workers, so that the next calls are cold starts.
+    save: save the state now; returns False if it could not be written. kill: kill the busy workers of a function, and
+    return their number. retire: end all idle workers, so that the next calls are cold starts.
     """
     return {"save": save, "tick": _tick, "kill": pool.kill, "retire": pool.retire, "warm": partial(_warm, pool)}
 
@@ -43,7 +43,7 @@ def _tick() -> int:
 
 
 def _warm(pool: Pool, account: str, region: str, functions: list[str], qualifier: str) -> None:
-    """Start a worker for each function, one after the other."""
+    """Start a worker for each function, one after another."""
     set_request_account_id(account)
     set_request_region(region)
     for name in functions:

@@ -1,8 +1,8 @@
 """Human-readable logs: each log line of a function becomes one line in the terminal, always in the same format.
 
-Law: log messages are shown, and failures stand out. Metrics are omitted, because CloudWatch has them. With `--logs json`
-each line is one JSON object, including metrics. The same line always gives the same text, regardless of earlier lines.
-Control characters are escaped.
+Law: log messages are shown, and failures stand out. Metrics are omitted, because they are in CloudWatch. With `--logs json`
+each line is one JSON object, and metrics are included. The same line always produces the same text, regardless of earlier
+lines. Control characters are escaped.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Corrections of MiniStack. Where Helix relies on AWS behavior that MiniStack does not have, a function here corrects it.
+"""Corrections to MiniStack. Where Helix relies on AWS behavior that MiniStack lacks, a function here corrects it.
 
-Law: each function corrects one difference. Its name and docstring say how AWS behaves. The version of MiniStack is pinned,
-and `tests/integration/test_emulator.py` fails if a correction does not work or is no longer needed. docs/guide/offline.md
-lists the differences that remain.
+Law: each function corrects one difference. Its name and docstring describe how AWS behaves. The version of MiniStack is
+pinned, and `tests/integration/test_emulator.py` fails if a correction does not work or is no longer needed.
+docs/guide/offline.md lists the differences that remain.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ _NOT_THE_FUNCTION_S = frozenset({"AWS_ENDPOINT_URL"})
 
 
 def apply(pool: Pool, without: Collection[str] = ()) -> None:
-    """Apply the corrections. Call this once, before the first request. `without`: the names of corrections to leave out, to
-    see MiniStack's own behavior."""
+    """Apply the corrections. Call this once, before the first request. `without`: the names of corrections to leave out, in
+    order to see MiniStack's own behavior."""
     for correct in list_corrections(pool):
         if correct.__name__ not in without:
             correct()
 
 
 def list_corrections(pool: Pool) -> list[Callable[[], None]]:
-    """Return all corrections in the order of application."""
+    """Return all corrections in the order in which they are applied."""
 
     def functions_run_in_the_pool() -> None:
         run_functions_in(pool)
@@ -57,8 +57,8 @@ def list_corrections(pool: Pool) -> list[Callable[[], None]]:
 
 
 def run_functions_in(pool: Pool) -> None:
-    """Run functions in `pool`. An error is named after its class and leaves the environment alive. Logs are written while
-    the function runs, including those of WebSocket routes. Each concurrent invocation has its own environment."""
+    """Run functions in `pool`. An error is named after its class and does not end the environment. Logs are written while
+    the function runs, even for WebSocket routes. Each concurrent invocation has its own environment."""
 
     def execute(func: Mapping[str, Any], event: Any, request_id: str) -> dict[str, Any]:
         config = func.get("config") or func
@@ -119,13 +119,13 @@ def code_of(func: Mapping[str, Any]) -> Code:
 
 @CORRECTIONS.replaces(lambda_runtime, "execution_credentials")
 def workers_have_random_credentials(make: Any, config: Mapping[str, Any]) -> dict[str, str]:
-    """Give a function session credentials of its role with a random secret. MiniStack derives the secret from the names of
-    function and role, which are public. Without IAM enforcement it uses the account number as the access key."""
+    """Give a function session credentials for its role with a random secret. MiniStack derives the secret from the names of
+    the function and the role, which are public. Without IAM enforcement it uses the account number as the access key."""
 
     if not app.AUTH:
         root = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
         return {**{name: os.environ[name] for name in root}, "AWS_SESSION_TOKEN": ""}
-    with _giving_out:  # also for the names: two concurrent invocations register the same key
+    with _giving_out:  # the lock also covers the names, because two concurrent invocations register the same key
         known: dict[str, str] = make(config)
         session = sts._sessions.pop(known["AWS_ACCESS_KEY_ID"])
         key = f"{config['FunctionArn']}:{config.get('Role', '')}"
@@ -231,8 +231,8 @@ _HANDLERS = {kind: f"_execute_{kind.lower()}" for kind in ("Pass", "Task", "Choi
 
 @CORRECTIONS.replaces(lambda_svc, "_execute_function")
 def failed_stream_items_come_again(execute: Any, func: Mapping[str, Any], event: Any) -> Any:
-    """Deliver records in `batchItemFailures` again. Here the whole batch is repeated, rather than the part from the
-    first failed record on; consumers with at-least-once delivery must handle this anyway. MiniStack counts the batch as
+    """Deliver records in `batchItemFailures` again. Here the whole batch is repeated, rather than the part that starts with
+    the first failed record. Consumers with at-least-once delivery must handle this anyway. MiniStack considers the batch
     done."""
 
     done = execute(func, event)
@@ -282,12 +282,12 @@ async def sockets_echo_the_subprotocol(
 async def authorizers_without_identity_source_are_always_asked(
     authorize: Any, api_id: str, route: Mapping[str, Any], *rest: Any
 ) -> Any:
-    """If the authorizer of a WebSocket API has no identity source, call it for each $connect. MiniStack assumes the default
-    of HTTP APIs, the Authorization header, and returns 401 without it, which affects every browser."""
+    """If a WebSocket API's authorizer does not have an identity source, call it for each $connect. MiniStack assumes the
+    default for HTTP APIs, the Authorization header, and returns 401 if it is missing, which affects every browser."""
 
     authorizer = apigateway._authorizers.get(api_id, {}).get(route.get("authorizerId"))
     if authorizer and authorizer["identitySource"] == ["$request.header.Authorization"]:
-        authorizer["identitySource"] = []  # one of a WebSocket API would begin with `route.`
+        authorizer["identitySource"] = []  # that of a WebSocket API would begin with `route.`
     return await authorize(api_id, route, *rest)
 
 
@@ -305,8 +305,8 @@ def messages_without_a_route_go_to_the_default(evaluate: Any, expression: str, p
 
 @CORRECTIONS.replaces(apigateway, "_invoke_ws_lambda")
 async def routes_answer_only_when_asked(invoke: Any, *args: Any, **more: Any) -> Any:
-    """Send no response for a route without a route response, whatever its function returns. If the function fails, send the
-    gateway's own error message."""
+    """Send no response for a route without a route response, regardless of what its function returns. If the function
+    fails, send the gateway's own error message."""
 
     _, _, _, route, _, connection_id, event_type, message_id = args[:8]
     reply = await invoke(*args, **more)
@@ -327,7 +327,7 @@ async def routes_answer_only_when_asked(invoke: Any, *args: Any, **more: Any) ->
 async def socket_messages_have_a_limit(
     handle: Any, method: str, api_id: str, stage: str, connection_id: str, body: bytes, headers: Any
 ) -> Any:
-    """Limit PostToConnection to 128 KB. (The server refuses longer messages of clients: `emulator.py`.)"""
+    """Limit PostToConnection to 128 KB. (The server refuses longer messages from clients; see `emulator.py`.)"""
 
     if method == "POST" and len(body or b"") > SOCKET_MESSAGE:
         headers = {"Content-Type": "application/json", "x-amzn-ErrorType": "PayloadTooLargeException"}
@@ -366,7 +366,7 @@ _OF_THE_CONNECTION = {"aws:securetransport": "true", "s3:tlsversion": "1.2"}
 
 @CORRECTIONS.replaces(iam_evaluator, "_resolve_condition_key")
 def requests_count_as_encrypted(resolve: Any, key: str, context: Any) -> Any:
-    """Treat all requests as encrypted, so that policies that deny unencrypted requests do not deny them. AWS is reached
-    over TLS, but MiniStack uses plain HTTP on loopback."""
+    """Treat all requests as encrypted, so that policies that deny unencrypted requests do not deny them. AWS uses TLS, but
+    MiniStack uses plain HTTP on loopback."""
 
     return _OF_THE_CONNECTION.get(key.lower()) or resolve(key, context)

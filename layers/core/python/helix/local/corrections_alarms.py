@@ -1,9 +1,10 @@
-"""Corrections of alarms, their evaluation and notifications, and of provisioned concurrency. Part of
+"""Corrections to alarms, their evaluation and notifications, and to provisioned concurrency. Part of
 `helix.local.corrections`.
 
 Law: an alarm evaluates one metric, identified by its name and exact set of dimensions, period by period.
-`DatapointsToAlarm` of the last periods must breach. Here the last period ends now, rather than at a full minute, so that
-tests need not wait. https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/alarm-evaluation.html
+`DatapointsToAlarm` of the last periods must breach the threshold. Here the last period ends now, rather than at a full
+minute, so that tests do not have to wait.
+https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/alarm-evaluation.html
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def evaluate_alarm(alarm: Mapping[str, Any], points: Sequence[Point], now: float
 
 
 def _periods(points: Sequence[Point], period: float, count: int, now: float) -> list[list[Point]]:
-    """Return the points of each of the last `count` periods, newest first."""
+    """Return the points in each of the last `count` periods, newest first."""
     found: list[list[Point]] = [[] for _ in range(count)]
     oldest = now - period * count
     for point in reversed(points):
@@ -114,7 +115,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Corrections(list[Callable[[], None]]):
-    """The corrections in the order of application. Each is a function without parameters."""
+    """The corrections, in the order in which they are applied. Each is a function without parameters."""
 
     def add(self, make: F) -> F:
         self.append(make)
@@ -140,9 +141,9 @@ CORRECTIONS = Corrections()
 
 @CORRECTIONS.replaces(cloudwatch, "_evaluate_alarm")
 def alarms_look_at_their_own_metric(_: Any, alarm: dict[str, Any]) -> None:
-    """Evaluate an alarm only on its own metric: one agent's alarm does not depend on another agent's metric,
-    `DatapointsToAlarm` of its last periods must breach, and missing data is treated as the alarm defines. MiniStack mixes
-    all dimensions and periods."""
+    """Evaluate an alarm only on its own metric. One agent's alarm does not depend on another agent's metric,
+    `DatapointsToAlarm` of its last periods must breach the threshold, and missing data is treated as the alarm specifies.
+    MiniStack mixes all dimensions and periods."""
 
     dimensions = {d["Name"]: d["Value"] for d in alarm.get("Dimensions", [])}
     key = (alarm.get("Namespace"), alarm.get("MetricName"), cloudwatch._dims_key(dimensions))

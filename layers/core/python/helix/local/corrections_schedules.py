@@ -1,6 +1,6 @@
-"""Corrections for schedules of EventBridge Scheduler, which have a time zone. Part of `helix.local.corrections`.
+"""Corrections to EventBridge Scheduler's schedules, which have a time zone. Part of `helix.local.corrections`.
 
-Law: the time zone is appended to the stored expression, because MiniStack's own ticker passes only the expression on.
+Law: the time zone is appended to the stored expression, because MiniStack's own ticker passes on only the expression.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Corrections of MiniStack's WebSocket server. Part of `helix.local.corrections`."""
+"""Corrections to MiniStack's WebSocket server. Part of `helix.local.corrections`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CORRECTIONS = Corrections()
 
 
 class _FrameBuffer(WebsocketBuffer):
-    """A buffer that counts bytes, even for a message of a single frame. hypercorn counts characters."""
+    """A buffer that counts bytes, even for a message that consists of a single frame. hypercorn counts characters."""
 
     frame = 0
 
@@ -39,7 +39,7 @@ def sockets_close_on_long_frames() -> None:
 
     async def until_the_clients_close(stream: Any) -> None:
         """Keep reading until the client closes. hypercorn stops at the frame that exceeds the limit, but the rest of the
-        message and the client's close frame still follow."""
+        message and the client's close frame are still to come."""
         if stream.connection.state is not ConnectionState.LOCAL_CLOSING:
             await handle(stream)
         if stream.connection.state is ConnectionState.LOCAL_CLOSING:

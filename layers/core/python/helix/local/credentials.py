@@ -1,7 +1,7 @@
-"""The credentials for one start of the offline cloud, and the file through which its user gets them.
+"""The credentials for one start of the offline cloud, and the file from which its user gets them.
 
 Law: the credentials are random and valid until the emulator ends. They are passed through the environment or a file that
-only its owner can read, never as a process argument, because every user of the machine can read those.
+only its owner can read, never as a process argument, because every user on the machine can read those.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from helix.adapters.system import SystemIds
 from helix.ports.ids import RANDOM, new_secret
 
 ENV_FILE = "env"
-"""The file of shell variables with which the AWS CLI, SDKs and examples find the offline cloud: `source .helix/env`."""
+"""The file of shell variables that let the AWS CLI, SDKs and examples find the offline cloud: `source .helix/env`."""
 
 
 @dataclass(frozen=True, slots=True)

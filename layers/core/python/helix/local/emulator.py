@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 ACCOUNT = "000000000000"
 HOSTS = "HELIX_HOSTS"
-"""The environment variable with host names, besides those of loopback, that requests to the emulator may use. Containers
-use them."""
+"""The environment variable with host names, in addition to those of loopback, that requests to the emulator may use.
+Containers use them."""
 SAVE_S = "HELIX_SAVE_S"
-"""The environment variable with the time between two saves of the state, in seconds. By default it is `SAVED_S`."""
+"""The environment variable with the time between two saves of the state, in seconds. The default is `SAVED_S`."""
 SAVED_S = 2.0
 HANG_UP_S = 2.0
 LOOK_S = 0.05
 _LEFT_OUT = ("AWS_", "HELIX_", "MINISTACK_", "LAMBDA_", "SFN_", "_HELIX")
 _SHARED = {"NO_PROXY", "no_proxy", "TMPDIR", "PYTHONUNBUFFERED", "HELIX_LOG_CONTENT"}
-"""The emulator's environment variables that its functions also get."""
+"""The emulator's environment variables that its functions also receive."""
 
 
 def settings(
@@ -93,7 +93,7 @@ class EventWriter:
             try:
                 self._out.write(text)
                 self._out.flush()
-            except BrokenPipeError:  # the parent is gone; standard input ends, too
+            except BrokenPipeError:  # the parent is gone, so standard input ends too
                 return
 
     def log(self, line: Mapping[str, Any]) -> None:
@@ -130,7 +130,7 @@ async def serve(port: int, folder: Path, workers: int, without: Collection[str] 
     config.websocket_max_message_size = corrections_sockets.SOCKET_MESSAGE
     config.graceful_timeout = 1.0
     config.errorlog = "-"
-    gc.freeze()  # the emulator's hundreds of services stay; scanning them for garbage would delay every request
+    gc.freeze()  # the emulator's hundreds of services stay, and scanning them for garbage would delay requests
     tasks = [asyncio.create_task(state.save_periodically()), asyncio.create_task(_announce(port, events))]
     try:
         filtered = make_request_filter(state.watching(app), port, os.environ.get(HOSTS, ""))
@@ -170,8 +170,8 @@ async def _announce(port: int, events: EventWriter) -> None:
 
 
 def function_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment that functions get in addition to their own variables: this machine's, including the model
-    providers' keys, without the emulator's own variables."""
+    """Return the environment that functions receive in addition to their own variables. It is this machine's, including the
+    model providers' keys, without the emulator's own variables."""
     own = settings(0, Path(), Credentials("", ""), {}).keys() - _SHARED
     return {name: value for name, value in environment.items() if not (name in own or _is_left_out(name))}
 

@@ -1,7 +1,7 @@
-"""Kill points for `helix demo --kill`: places in a run at which a worker kills itself with SIGKILL.
+"""Kill points for `helix demo --kill`: the places in a run where a worker kills itself with SIGKILL.
 
-Law: a worker with `KILLS` in its environment loads this file by its path, before the function's code. The file only changes
-where the process ends and how long its claims last. The engine is still that of the function's own layers. The folder
+Law: a worker with `KILLS` in its environment loads this file by its path, before the function's code. The file changes only
+where the process ends and how long its claims last. The engine still comes from the function's own layers. The folder
 `KILLS` contains a file for each planned kill, which the worker renames before it dies, so that each kill occurs once.
 """
 
@@ -17,10 +17,10 @@ from typing import Any
 
 KILLS = "OFFLINE_KILLS"
 PLANS = ("answer", "result", "end")
-"""The plans: die before an answer is stored, before a tool's result is stored, or after the run's end is stored. The file
-of a plan contains the session id. The tool may also belong to a sub-agent."""
+"""The plans: die before an answer is stored, before a tool's result is stored, or after the run's end is stored. A plan's
+file contains the session id. The tool may also belong to a sub-agent."""
 CLAIM_S = 6.0
-"""The time in seconds that a claim lasts without renewal, in place of `Settings.claim_s`."""
+"""The time in seconds for which a claim lasts without renewal, instead of `Settings.claim_s`."""
 ANSWERS = ("stage", "commit")
 """The transactions that store a model's answer (`helix.engine.steps.stage`)."""
 RESULT = "call_result"
@@ -28,7 +28,7 @@ RESULT = "call_result"
 
 
 class Deaths:
-    """The planned kills in a folder."""
+    """The kills that are planned in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""Embedded metrics: function log lines in the CloudWatch embedded metric format become metrics, as on AWS, so that alarms
+"""Embedded metrics. As on AWS, function log lines in the CloudWatch embedded metric format become metrics, so that alarms
 work.
 
 Law: a line that is not in the format is ignored. If a metric cannot be sent, the function that logged it is not affected.
@@ -23,7 +23,7 @@ logger = logging.getLogger("helix.local")
 
 
 class MetricForwarder:
-    """Forwards metrics to CloudWatch. `client` is called for a CloudWatch client when the first metric is sent."""
+    """Forwards metrics to CloudWatch. `client` is called to create a CloudWatch client when the first metric is sent."""
 
     def __init__(self, client: Callable[[], Any]) -> None:
         self._client = client

@@ -1,5 +1,5 @@
-"""Connects the request filter to MiniStack: looks up the secrets that MiniStack issued, and formats refusals like its
-services.
+"""Connects the request filter to MiniStack. It looks up the secrets that MiniStack issued, and formats refusals as
+MiniStack's services do.
 
 Law: an access key is known if it belongs to this start's root, to an IAM user, or to a session that has not expired.
 MiniStack's own well-known keys ("test", and every account number) are not known.

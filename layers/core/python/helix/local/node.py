@@ -1,4 +1,4 @@
-"""Checks of the installed Node, which CDK needs. They run before Node is used, so that a problem is reported once."""
+"""Checks of the installed Node, which CDK needs. They run before Node is used, so that a problem is reported only once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def node_problem(path: str | None = None) -> str | None:
 
 
 def node_advice() -> str | None:
-    """Return one line of advice about a Node that works but no longer gets fixes. None for any other Node, or if the
+    """Return one line of advice about a Node that works but no longer receives fixes. None for any other Node, or if the
     version cannot be determined."""
     node = shutil.which("node")
     try:

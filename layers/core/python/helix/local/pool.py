@@ -1,13 +1,13 @@
 """The execution environments of all functions: a bounded pool of worker processes and a queue of invocations.
 
 Law: an environment serves one invocation at a time. An invocation takes an idle environment with its code, or a new one is
-started. At the limit, an idle environment of another function is evicted, or the invocation waits in the queue. It never
-fails because of the limit. Only one or a few environments start at a time, because starting takes processor time, and most
-calls end before another environment would be ready. If every environment is blocked (possibly waiting for another
-function), one more is started every `STALLED_S` seconds, beyond the limit, so that no call waits forever.
+started. If the limit is reached, an idle environment of another function is evicted, or the invocation waits in the queue.
+It never fails because of the limit. Only one or a few environments start at a time, because starting takes processor time,
+and most calls end before another environment would be ready. If every environment is blocked (possibly waiting for another
+function), one more is started every `STALLED_S` seconds, even beyond the limit, so that no call waits forever.
 
 A new version of a function never waits for the old one. When newer code is called, idle environments with older code are
-ended at once, and busy ones when they are done. Unpacked code is stored by hash, so that environments share it.
+ended immediately, and busy ones when they are done. Unpacked code is stored by hash, so that environments share it.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ WORKER_BYTES = 150 * 2**20
 MEMORY_SHARE = 0.5
 PATIENT_S = 0.25
 """The time in seconds that an invocation waits for a busy environment with its code before another one is started. If there
-are already as many of them as cores, another one is started only if none was released in that time."""
+are already as many environments as cores, another one is started only if none was released in that time."""
 STALLED_S = 2.0
 SURPLUS_S = 60.0
-"""The idle time after which an environment is ended, if another one with the same code is idle too."""
+"""The idle time after which an environment is ended, if another one with the same code is also idle."""
 _SOCKETS = re.compile(
     r"https?://[\w.:-]+/_aws/execute-api/(\w+)/([\w$-]+)|https://(\w+)\.execute-api\.[\w.-]+/([\w$-]+)"
 )
 
 
 def limit_of(memory: int, cores: int) -> int:
-    """Return the number of environments that a machine supports. It can exceed the number of cores, because most of them
-    wait for a model or the emulator most of the time."""
+    """Return the number of environments that a machine supports. It can exceed the number of cores, because environments
+    spend most of their time waiting for a model or the emulator."""
     return max(LEAST, min(PER_CORE * cores, int(memory * MEMORY_SHARE) // WORKER_BYTES))
 
 
@@ -58,8 +58,8 @@ def memory_of_this_machine() -> int:
 
 
 class _Waiting:
-    """An invocation in the queue. `worker` is the environment that it gets. `fresh`: whether that environment must still be
-    started."""
+    """An invocation in the queue. `worker` is the environment that it is given. `fresh`: whether that environment still has
+    to be started."""
 
     def __init__(self, code: Code, since: float) -> None:
         self.code, self.key, self.since = code, code.key, since
@@ -100,8 +100,8 @@ class Pool:
             self._release_worker(worker)
 
     def warm(self, code: Code, credentials: Mapping[str, str]) -> None:
-        """Start an environment for the next invocation, unless one is idle. If it fails to start, the next invocation
-        reports the error."""
+        """Start an environment for the next invocation, unless one is already idle. If it fails to start, the next
+        invocation reports the error."""
         worker, fresh = self._acquire_worker(code)
         try:
             if fresh:
@@ -116,7 +116,7 @@ class Pool:
             return bool(self._line) or any(worker.busy for worker in self._workers)
 
     def write_log(self, code: Code, request_id: str, event: Any, line: str) -> None:
-        """Add a line to the function's log, as Lambda itself does."""
+        """Add a line to the function's log, as Lambda itself would."""
         where = {"function": code.function, "version": code.version, "request_id": request_id, "about": ids_of(event)}
         self._sink({**where, "time": self._clock.now(), "line": line})
 
@@ -146,7 +146,7 @@ class Pool:
     # --- the queue ----------------------------------------------------------------------------------------------------
 
     def _acquire_worker(self, code: Code) -> tuple[Worker, bool]:
-        """Return an environment, and whether it must still be started. Raises `RuntimeError` when the pool is closed."""
+        """Return an environment, and whether it still has to be started. Raises `RuntimeError` when the pool is closed."""
         waiting = _Waiting(code, time.monotonic())
         with self._lock:
             self._newest[code.function] = waiting.key

@@ -1,4 +1,4 @@
-"""The emulator as a child process: starting it, sending commands, receiving its events and ending it.
+"""The emulator as a child process: starting it, sending it commands, receiving its events and ending it.
 
 Law: it ends when its parent ends (because its standard input closes) or calls `close`, and saves its state first. It never
 touches other processes. Only one emulator at a time uses a folder. Function log lines reach every listener in the order in
@@ -34,7 +34,7 @@ COMMAND_S = 120.0
 LOOK_S = 0.05
 
 Listener = Callable[[dict[str, Any]], None]
-"""A receiver of a line of a function's log: {"function", "version", "request_id", "about", "time", "line"}."""
+"""A function that receives a line of a function's log: {"function", "version", "request_id", "about", "time", "line"}."""
 
 
 class OfflineError(OperatorError):
@@ -44,13 +44,13 @@ class OfflineError(OperatorError):
 
 
 class PortTakenError(OfflineError):
-    """Another program listens on the port."""
+    """Another program is listening on the port."""
 
     code = "port_taken"
 
 
 class FolderInUseError(OfflineError):
-    """Another running offline cloud uses the folder for its state."""
+    """Another running offline cloud is using the folder for its state."""
 
     code = "folder_in_use"
 
@@ -58,11 +58,11 @@ class FolderInUseError(OfflineError):
 class Emulator:
     """An emulator.
 
-    port: 0 for a free one. folder: contains the state, objects, unpacked code and the emulator's log. auth: whether IAM is
-    enforced. wait_scale: a factor for the waits and retry intervals of state machines. workers: the maximum number of
-    workers, or 0 for as many as this machine supports. hosts: the names by which containers reach this machine. without:
-    the names of corrections to leave out. saved_s: the time between two saves of the state, while it changes. The attribute
-    `credentials` contains credentials of the account's root user, created for this object alone.
+    port: 0 for a free one. folder: the folder for the state, objects, unpacked code and the emulator's log. auth: whether
+    IAM is enforced. wait_scale: a factor for the waits and retry intervals of state machines. workers: the maximum number
+    of workers, or 0 for as many as this machine supports. hosts: the names by which containers reach this machine. without:
+    the names of corrections to leave out. saved_s: the time between two saves of the state, if it has changed. The
+    attribute `credentials` contains credentials for the account's root user, which were created for this object alone.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Emulator:
             make_folder(self.folder)
             if self.folder.stat().st_uid != os.getuid():
                 raise OfflineError(f"{str(self.folder)!r} belongs to another user; choose another folder with --state")
-            if self.folder.stat().st_mode & 0o077:  # an earlier version created it
+            if self.folder.stat().st_mode & 0o077:  # created by an earlier version
                 make_private(self.folder)
             self._owned = _lock_folder(self.folder)
             try:
@@ -136,8 +136,8 @@ class Emulator:
             stderr=self._log,
             text=True,
             encoding="utf-8",
-            pass_fds=[owned.fileno()],  # the child keeps the folder until its state is saved, even if we have ended
-            start_new_session=True,  # Ctrl-C is for this process, which ends the emulator in order
+            pass_fds=[owned.fileno()],  # the child keeps the folder's lock until its state is saved, even if we end
+            start_new_session=True,  # Ctrl-C must reach only this process, which shuts the emulator down
         )
         ready: Queue[dict[str, Any]] = Queue()
         self._waiting[0] = ready
@@ -180,7 +180,7 @@ class Emulator:
         self.kill()
 
     def kill(self) -> None:
-        """Kill the emulator and its workers, if they still run."""
+        """Kill the emulator and its workers, if they are still running."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)

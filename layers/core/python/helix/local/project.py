@@ -1,9 +1,9 @@
 """The project on disk: its location, its stored syntheses, and the stacks, templates and files of a synthesis.
 
-Law: a synthesis is cached by the hash of its inputs, and used only if every input file and setting is unchanged. So a start
-without changes does not need Node. Synthesis runs in a separate process and folder, and its result becomes visible when it
-is complete. A file's key is the content hash that CDK computed. An archive depends only on its files: it has no timestamps
-and a fixed order.
+Law: a synthesis is cached by the hash of its inputs, and used only if every input file and setting is unchanged. A start
+without changes therefore does not need Node. Synthesis runs in a separate process and folder, and its result becomes
+visible only when it is complete. A file's key is the content hash that CDK computed. An archive depends only on its files,
+because it has a fixed order and no timestamps.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Asset:
 
 @dataclass(frozen=True, slots=True)
 class StackArtifact:
-    """A stack of the assembly."""
+    """A stack in the assembly."""
 
     id: str
     """The stack's name in CDK."""
@@ -68,7 +68,7 @@ class StackArtifact:
     tags: dict[str, str]
     """The stack's tags."""
     bootstrap: str | None = None
-    """The SSM parameter with the version of CDK's bootstrap stack, which the stack requires. None: it requires none."""
+    """The SSM parameter with the version of CDK's bootstrap stack, if the stack requires one. Otherwise None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ def zip_files(files: Mapping[str, Path]) -> bytes:
 
 
 def files_of(folder: Path) -> Iterator[Path]:
-    """Yield every file below the folder, following links and skipping Python's caches."""
+    """Yield every file in the folder and its subfolders, following links and skipping Python's caches."""
     for place, folders, names in os.walk(folder, followlinks=True):
         folders[:] = [name for name in folders if name != "__pycache__"]
         yield from (Path(place) / name for name in names if not name.endswith(".pyc"))
@@ -167,7 +167,7 @@ RETAINED = 3
 SYNTH_S = 300
 QUICK_SYNTH = {"CDK_VALIDATION": "false", **NODE_NOTICES}
 """The environment variables that skip slow checks. CDK takes seven seconds to validate a template against CloudFormation's
-schemas. `helix deploy` and CI do so; here the emulator's CloudFormation reports errors."""
+schemas. `helix deploy` and CI do this; here the emulator's CloudFormation reports errors."""
 
 
 class SynthError(OfflineError):
@@ -177,9 +177,9 @@ class SynthError(OfflineError):
 
 
 class Project:
-    """A project and its stored syntheses.
+    """A project, with its stored syntheses.
 
-    root: the folder of the project. folder: the folder of stored syntheses. paths: more folders with modules, which are
+    root: the folder of the project. folder: the folder for stored syntheses. paths: more folders with modules, which are
     searched first. A synthesis depends on the modules in them that the context's `agents` names.
     """
 
@@ -205,7 +205,7 @@ class Project:
                     self._run(shlex.split(app_command(project.app)), CDK_CONTEXT_JSON=given, CDK_OUTDIR=str(made))
                 else:
                     self._run([*APP, *pairs, "-o", str(made)])
-            make_private(made)  # CDK copies file modes, too
+            make_private(made)  # CDK also copies file modes
             _move_into_place(made, folder)
         finally:
             shutil.rmtree(made, ignore_errors=True)
@@ -274,7 +274,7 @@ def app_command(app: str) -> str:
 
 
 def _app_files(root: Path) -> Iterator[Path]:
-    """Yield the files that a project's own app may read: all except hidden, installed and generated ones."""
+    """Yield the files that a project's own app may read: all except hidden, installed and generated files."""
     for place, folders, names in os.walk(root):
         made = [
             name for name in folders if name.startswith(".") or name in MADE or (Path(place) / name / VENV).is_file()
@@ -284,7 +284,7 @@ def _app_files(root: Path) -> Iterator[Path]:
 
 
 def _move_into_place(made: Path, folder: Path) -> None:
-    """Move the folder to its final place, unless another process has created the same one meanwhile."""
+    """Move the folder to its final place, unless another process has created the same folder in the meantime."""
     try:
         made.rename(folder)
     except OSError:

@@ -1,8 +1,8 @@
 """Hot reload: the next invocation runs the changed code, while sessions, sockets and runs continue.
 
-Law: code is checked in a separate process before it is deployed, so a broken edit changes nothing and is reported with file
-and line. New code is deployed as on AWS: a new layer or package, a published version, then the alias. Invocations in
-progress finish on the old code. A change of the settings, of Helix itself, or of the infrastructure that agents need
+Law: code is checked in a separate process before it is deployed, so a broken edit changes nothing and is reported with its
+file and line. New code is deployed as on AWS: a new layer or package, a published version, then the alias. Invocations in
+progress finish on the old code. A change to the settings, to Helix itself, or to the infrastructure that agents need
 triggers a full deployment.
 """
 
@@ -19,7 +19,7 @@ from helix.local.project import SETTINGS, zip_files
 from helix.runtime.project import PACKAGE, HelixProject, read_project, shipped
 
 AGENTS = "agents"
-"""The name in the description of the layer with the agents."""
+"""The name of the agents' layer in its description."""
 LOOK_MS = 200
 OWN = tuple({path.resolve() for path in (PACKAGE, PACKAGE / "infra", shipped("functions"))})
 """Helix's own sources. They are in the project's folder only when someone works on Helix itself."""
@@ -27,7 +27,7 @@ OWN = tuple({path.resolve() for path in (PACKAGE, PACKAGE / "infra", shipped("fu
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """The outcome of a reload."""
+    """The result of a reload."""
 
     what: str = ""
     """A description of what was reloaded or deployed. Empty if it failed."""
@@ -52,7 +52,7 @@ class Reloader:
         return [*own, *settings, *self._project().app_files, *parts, *linked, *self._cloud.paths]
 
     def reload(self, changed: Iterable[Path]) -> Reloaded | None:
-        """Reload the changes. Returns None if none of the changed files matters."""
+        """Reload the changes. Returns None if none of the changed files is relevant."""
         files = [path for path in changed if _is_relevant(path)]
         if not files:
             return None
@@ -129,7 +129,7 @@ class Reloader:
 
 
 def watch(reloader: Reloader, stop: Any, report: Callable[[Reloaded], None], watching: Any) -> None:
-    """Reload at each change, until the event `stop` is set. The event `watching` is set once changes are being watched."""
+    """Reload on each change, until the event `stop` is set. The event `watching` is set once changes are being watched."""
     from watchfiles import watch as changes
 
     for batch in changes(

@@ -1,7 +1,7 @@
 """The filter in front of all services that the offline cloud serves on loopback. It checks each request before a service
 receives it.
 
-Law: a request for another host, or from a web page of another origin, is always refused. Clients of the deployed API need a
+Law: a request for another host, or from a web page on another origin, is always refused. Clients of the deployed API need a
 token, as on AWS. Everything else needs a signature with this start's credentials. MiniStack's own admin endpoints are
 closed. A refused request changes nothing.
 """
@@ -97,7 +97,7 @@ class RequestFilter:
 
 def _is_navigation(scope: Scope, headers: Collection[tuple[str, str]]) -> bool:
     """Return whether the request is a navigation: a followed link, or a redirect from an identity provider after a sign-in.
-    No other page can read its result."""
+    Other pages cannot read its result."""
     return (
         scope.get("method") == "GET"
         and ("sec-fetch-mode", "navigate") in headers
@@ -117,7 +117,7 @@ async def _read_body(receive: Receive) -> bytes:
 
 
 def _without_cors(send: Send) -> Send:
-    """Remove the headers that would let pages of other origins read the response."""
+    """Remove the headers that would let pages on other origins read the response."""
 
     async def sent(message: Any) -> None:
         if message["type"] == "http.response.start":
@@ -144,7 +144,7 @@ async def _refuse(scope: Scope, send: Send, response: tuple[int, dict[str, str],
 
 
 def _text(value: bytes) -> str:
-    """Decode a text in the way in which SDKs encode it for signing."""
+    """Decode bytes to a string in the same way as SDKs encode it for signing."""
     try:
         return value.decode()
     except UnicodeDecodeError:

@@ -1,8 +1,8 @@
 """A report of the AWS resources that a run used (executions, invocations, rows) and their price, read afterwards from the
 services' own APIs.
 
-Law: nothing comes from Helix's own records. Dollars are list prices without free tiers. The report names the costs that
-the APIs do not show, and leaves them out.
+Law: nothing comes from Helix's own records. Dollar amounts are list prices without free tiers. The report names the costs
+that the APIs do not show, and leaves them out.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _REPORT = re.compile(r"REPORT RequestId: \S+\tDuration: (\d+) ms.*Memory Size: (
 @dataclass(frozen=True, slots=True)
 class Execution:
     session_id: str
-    """The session that the execution worked on."""
+    """The session that the execution belongs to."""
     machine: str
     """The name of the state machine."""
     status: str

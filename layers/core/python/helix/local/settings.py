@@ -1,5 +1,5 @@
-"""The environment of offline functions: only the variables of this machine. Secrets are stored in the offline account at
-the places that the project names, with values from this process's environment.
+"""The environment of offline functions, which contains only this machine's variables. Secrets are stored in the offline
+account at the places that the project names, with values from this process's environment.
 
 Law: a function reads everything from the same place and with the same permission as on AWS.
 """
@@ -19,7 +19,7 @@ MACHINE = (
     "HELIX_LOG_CONTENT",
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
 )
-"""The variables that functions inherit: program paths, locale, proxies, and whether logs contain message texts."""
+"""The variables that functions inherit: program paths, locale, proxies, and whether logs contain the text of messages."""
 Client = Callable[[str], Any]
 
 
@@ -32,7 +32,7 @@ def machine_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def store_secrets(client: Client, places: Mapping[SecretPlace, str], environment: Mapping[str, str]) -> None:
-    """Store the environment's values in the secrets that tools read. Raises `OfflineError` with the name of each missing
+    """Store values from the environment in the secrets that tools read. Raises `OfflineError` with the name of each missing
     variable."""
     if missing := {name: place for place, name in places.items() if not environment.get(name)}:
         lines = ", ".join(f"{name} (deployed: {str(place)!r})" for name, place in sorted(missing.items()))

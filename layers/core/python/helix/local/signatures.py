@@ -1,8 +1,8 @@
-"""Verification of Signature Version 4. botocore signs the received request again, and the two signatures must be equal.
+"""Verification of Signature Version 4. botocore signs the received request again, and the two signatures must match.
 
-Law: a request counts as signed if its signature was made with a secret that this emulator issued. The signature must be at
-most five minutes old (or within its `X-Amz-Expires`). It must cover the method, path, query, host, body and each `x-amz-`
-header. Only S3 accepts an unsigned body, as on AWS.
+Law: a request is considered signed if its signature was made with a secret that this emulator issued. The signature must be
+at most five minutes old (or within its `X-Amz-Expires`). It must cover the method, path, query, host, body and each
+`x-amz-` header. Only S3 accepts an unsigned body, as on AWS.
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
 """
 
@@ -31,7 +31,7 @@ UNSIGNED = ("UNSIGNED-PAYLOAD", "STREAMING-UNSIGNED-PAYLOAD-TRAILER")
 IN_CHUNKS = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
 _HEADER = re.compile(r"AWS4-HMAC-SHA256 +Credential=([^, ]+), *SignedHeaders=([^, ]+), *Signature=([0-9a-f]{64})")
 _IN_QUERY = ("x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-amz-signedheaders", "x-amz-signature")
-_OLD = ("awsaccesskeyid",)  # from Signature Version 2, which is no longer in use
+_OLD = ("awsaccesskeyid",)  # from Signature Version 2, which is no longer used
 
 SecretOf = Callable[[str, str], str]
 """A function that returns the secret for an access key id and a session token. Raises `SignatureError`."""
@@ -54,7 +54,7 @@ class Request:
     path: str
     """The path, still encoded as on the wire."""
     query: str
-    """The query string, still encoded as on the wire. Empty if the request has no query."""
+    """The query string, still encoded as on the wire. Empty if the request does not have a query."""
     headers: Sequence[tuple[str, str]]
     """The headers in order, with names in lower case."""
 
@@ -67,8 +67,8 @@ class Request:
         return [value for known, value in self.headers if known == name]
 
     def value_of(self, name: str) -> str:
-        """Return the header's value, or an empty text if it is missing. Raises `SignatureError` if the header occurs
-        several times."""
+        """Return the header's value, or an empty string if it is missing. Raises `SignatureError` if the header occurs more
+        than once."""
         found = self.values_of(name)
         if len(found) > 1:
             raise SignatureError("InvalidSignatureException", f"There are {len(found)} headers {name!r}.")
@@ -80,7 +80,7 @@ class Claim:
     """The unverified signature of a request and its parameters."""
 
     access_key: str
-    """The id of the access key that signed."""
+    """The id of the access key that made the signature."""
     region: str
     """The region in the credential's scope."""
     service: str
@@ -92,11 +92,11 @@ class Claim:
     signature: str
     """The signature in hexadecimal."""
     token: str
-    """The session token. Empty if the credentials have no token."""
+    """The session token. Empty if the credentials do not have a token."""
     presigned: bool
     """Whether the signature is in the query rather than in a header."""
     valid_s: int = WINDOW_S
-    """The seconds that the signature is valid for. Only a presigned request can set it."""
+    """The number of seconds for which the signature is valid. Only a presigned request can set it."""
 
 
 def is_signed(request: Request) -> bool:
@@ -107,7 +107,7 @@ def is_signed(request: Request) -> bool:
 
 
 def claim_of(request: Request, now: float) -> Claim:
-    """Parse the signature, and check everything that needs no secret. Raises `SignatureError`."""
+    """Parse the signature, and check everything that does not require the secret. Raises `SignatureError`."""
     if not request.path.startswith("/") or "#" in request.path:
         raise SignatureError("InvalidSignatureException", "The path must begin with a slash and have no fragment.")
     names = Counter(name.lower() for name, _ in request.pairs)

@@ -1,4 +1,4 @@
-"""Deploy an assembly with only AWS APIs: buckets, objects, CloudFormation stacks.
+"""Deploy an assembly using only AWS APIs: buckets, objects, CloudFormation stacks.
 
 Law: existing objects are not uploaded again, and a stack with an unchanged template is skipped. A stack whose creation
 failed is deleted before the next attempt. A stack whose update failed is rolled back, and the reason is reported.
@@ -22,8 +22,8 @@ ENDPOINT = "Endpoint"
 POLL_S = 0.05
 TRIES = 2400
 BOOTSTRAPPED = "1000"
-"""The reported version of the bootstrap stack, newer than any that a stack requires. There is no bootstrap stack here:
-buckets are created on demand, and roles are not needed."""
+"""The reported version of the bootstrap stack, newer than any that a stack requires. There is no bootstrap stack here,
+because buckets are created on demand and roles are not needed."""
 
 
 class StackFailedError(OfflineError):
@@ -149,7 +149,7 @@ def _outputs(stack: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _find_first_failure(cloud: Any, name: str) -> str:
-    """Return the reason of the first failure."""
+    """Return the reason for the first failure."""
     events = cloud.describe_stack_events(StackName=name)["StackEvents"]
     failed = [e for e in events if e["ResourceStatus"].endswith("_FAILED") and e.get("ResourceStatusReason")]
     if not failed:

@@ -1,8 +1,8 @@
 """The emulator's state on disk: one file, written every few seconds while there are changes, and at the end.
 
 Law: the file is replaced atomically, so a crash during a save leaves the previous one. A save is a consistent snapshot of
-all services: a forked process has the copy and writes it while the emulator continues. The functions' code is stored beside
-it, in files named after their content hash. These are deleted only when no saved state refers to them.
+all services. A forked process holds the copy and writes it while the emulator continues. The functions' code is stored next
+to it, in files named after their content hash. A code file is deleted only when no saved state refers to it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ministack.core import persistence
 from ministack.services import lambda_svc
 
 SHARE = 0.1
-"""The share of one CPU that saving may take."""
+"""The share of one CPU that saving may use."""
 SAVE_S = 60.0
 NAME, FORMAT = "state.json", "__ministack_format__"
 
@@ -32,7 +32,7 @@ Services = Mapping[str, Callable[[], Any]]
 
 class StateFile:
     """The state file, which replaces MiniStack's own persistence with one file per service. Those files are still read if
-    there is no other state. `failed` is called with an error message when a save fails. `every_s` is the time between two
+    no other state exists. `failed` is called with an error message when a save fails. `every_s` is the time between two
     saves, in seconds. Raises `ValueError` if the file cannot be read, so that it is not overwritten."""
 
     def __init__(self, folder: Path, failed: Callable[[str], None], every_s: float) -> None:
@@ -53,7 +53,7 @@ class StateFile:
         return served
 
     async def save_periodically(self) -> None:
-        """Save periodically. Background work of a request may end after the request, so two saves follow the last
+        """Save periodically. A request's background work may end after the request, so two saves follow the last
         request."""
         loop, took, once_more = asyncio.get_running_loop(), 0.0, False
         while not self._closed:
@@ -83,7 +83,7 @@ class StateFile:
 
     def _save_at_the_end(self, services: Services) -> None:
         self._closed = True
-        if self._child is not None:  # it would replace a newer file
+        if self._child is not None:  # otherwise it would replace a newer file
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._child, signal.SIGKILL)
         os.waitpid(self._fork(), 0)
@@ -94,7 +94,7 @@ class StateFile:
         if child != 0:
             return child
         try:
-            os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # sockets: otherwise they stay open when the parent closes them
+            os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # otherwise sockets stay open when the parent closes them
             copy.deepcopy = _return_itself  # type: ignore[assignment]  # this whole process is a copy
             self._write(app._build_persistence_save_dict())
             code = 0

@@ -1,9 +1,9 @@
 """Start execution environments quickly, by forking them from a template process that has already imported the shared
 modules of their layers.
 
-Law: an environment is a separate process and runs the code of its own layers, as if it had started alone. Only imports and
-botocore's descriptions of services are shared, as with SnapStart. They take most of the startup time, and all functions of
-a stage start at its first message.
+Law: an environment is a separate process and runs the code in its own layers, as if it had been started alone. Only imports
+and botocore's descriptions of services are shared, as with SnapStart. They take most of the startup time, and all functions
+of a stage start on its first message.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from helix.local.worker_process import LENGTH, PATH
 
 SCRIPT = Path(__file__).with_name("worker_process.py")
 MOST = 4
-"""The maximum number of templates of one emulator. A stage has one for each set of layers, and each edit of an agent
+"""The maximum number of templates of one emulator. A stage has one for each set of layers, and each edit to an agent
 creates a new set."""
 START_S = 60.0
 """The timeout for the start of a template or an environment."""
 FORKS = sys.platform == "linux"
-"""Whether environments are forked. On other platforms system libraries may not survive a fork, so each environment starts
-on its own."""
+"""Whether environments are forked. On other platforms system libraries may not survive a fork, so each environment is
+started on its own."""
 
 
 class Process(Protocol):
-    """The part of the interface of `subprocess.Popen` that workers use."""
+    """The part of `subprocess.Popen`'s interface that workers use."""
 
     stdin: IO[str] | None
     """The stream that carries requests to the process."""
@@ -131,7 +131,7 @@ class _Template:
                 raise OSError("the process that forks environments has ended")
         except OSError:
             given += [ours_in, ours_out, ours_log]
-            self.close()  # a late answer to this request would be taken for the next one's
+            self.close()  # a late answer to this request would be mistaken for the next one's
             raise
         finally:
             for pipe in given:
@@ -151,7 +151,7 @@ class _Template:
                 self._status(ident).set_result(status)
         with self._lock:
             left = [(ident, future) for ident, future in self._statuses.items() if not future.done()]
-        for ident, future in left:  # the template was killed and cannot report their ends
+        for ident, future in left:  # the template was killed and cannot report their exits
             _kill(ident)
             future.set_result(-signal.SIGKILL)
 

@@ -1,11 +1,11 @@
-"""Traces of the offline cloud: a small OTLP/HTTP receiver on loopback for the functions' exporter.
+"""Traces in the offline cloud: a small OTLP/HTTP receiver on loopback for the functions' exporter.
 
     POST /v1/traces      the request of an OpenTelemetry exporter (protobuf, also compressed)
     GET  /               the last traces, one line each
     GET  /<trace id>     one of them as a tree: its spans, their durations and costs
 
-All paths are below a random prefix, which is part of the URL and acts as a secret: other users of the machine and web pages
-do not know it.
+All paths begin with a random prefix, which is part of the URL and acts as a secret. Other users on the machine and web
+pages do not know it.
 
     run librarian            1.24 s   $0.0015   completed
     └─ invoke_agent          1.21 s
@@ -13,9 +13,9 @@ do not know it.
        ├─ execute_tool find  0.10 s             attempt 2
        └─ chat gpt-4o        0.31 s   $0.0005   603 + 12 tokens
 
-Law: the receiver listens on 127.0.0.1 only, and keeps the last traces in memory until its process ends. A trace is reported
-when its root span arrives. Functions send their spans before they return, so the other spans have arrived by then. A span
-whose parent is missing is shown at the top level, so no span is lost.
+Law: the receiver listens on 127.0.0.1 only, and keeps the latest traces in memory until its process ends. A trace is
+reported when its root span arrives. Functions send their spans before they return, so the other spans have arrived by then.
+A span whose parent is missing is shown at the top level, so no span is lost.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class TraceReceiver:
 
     @property
     def url(self) -> str:
-        """The URL for OTEL_EXPORTER_OTLP_ENDPOINT, which a person can also open in a browser."""
+        """The URL for OTEL_EXPORTER_OTLP_ENDPOINT, which can also be opened in a browser."""
         return f"http://127.0.0.1:{self.port}{self._secret}"
 
     @property
@@ -161,7 +161,7 @@ class TraceReceiver:
         self._server.stop()
 
     def traces(self) -> list[list[Received]]:
-        """Return the last traces, newest first."""
+        """Return the latest traces, newest first."""
         with self._lock:
             return [list(spans.values()) for spans in reversed(self._traces.values())]
 

@@ -5,9 +5,9 @@ code runs. Requests arrive as lines of JSON on standard input, and responses are
 function's output goes to standard error as its log. The line `MARK request-id` there marks the end of a request's log. The
 process ends when its input closes, even while the function is running.
 
-With the number of a socket as its argument, the process is a template instead. It imports the modules that the
-functions of its layers share, reads botocore's descriptions of their services, and forks an environment for each
-request on the socket (`helix.local.templates`).
+If the argument is the number of a socket, the process is a template instead. It imports the modules that the functions with
+its layers share, reads botocore's descriptions of their services, and forks an environment for each request on the socket
+(`helix.local.templates`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PRELOADED = (
 )
 """The modules that a template imports: the handlers that a run needs."""
 LENGTH = 4
-"""The size of the length field before a request to a template, in bytes."""
+"""The size, in bytes, of the length field that precedes a request to a template."""
 RECORDER = "OFFLINE_RECORDER"
 """A variable for tests: the path of a module whose `arm()` is called before the function's code is loaded."""
 
@@ -137,7 +137,7 @@ def _write_reply(output: TextIO, reply: dict[str, Any]) -> None:
 
 
 def _init_failure(error: BaseException) -> dict[str, Any]:
-    """Format the failure like AWS's runtime does, because tests and people look for that message."""
+    """Format the failure as AWS's runtime does, because tests and people look for that message."""
     module = os.environ["_HANDLER"].rpartition(".")[0]
     match error:
         case SyntaxError():
@@ -163,7 +163,7 @@ def _failure(error: BaseException, error_type: str, message: str) -> dict[str, A
 def fork_environments(requests: socket.socket) -> None:
     """Fork an environment for each request. A request is JSON, {"folder", "environment"}, and comes with three pipes:
     input, output, log. The response is the new process's id. For each process that has ended, a line "id status" is written
-    to standard output. The function returns in each new process. In the template it ends when its input closes."""
+    to standard output. The function returns in each new process. In the template, it ends when its input closes."""
     before, plain = set(os.environ), list(sys.path)
     sys.path[:0] = os.environ.pop(PATH).split(os.pathsep)
     for module in PRELOADED:

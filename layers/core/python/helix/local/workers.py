@@ -25,8 +25,8 @@ KILLED = "Runtime.ExitError"
 IDS = ("session_id", "run_id", "step", "call")
 
 Sink = Callable[[dict[str, Any]], None]
-"""A receiver of function log lines as they are written: {"function", "version", "request_id", "about", "time", "line"}.
-`about` contains the ids that the function was called with."""
+"""A function that receives a function's log lines as they are written: {"function", "version", "request_id", "about",
+"time", "line"}. `about` contains the ids that the function was called with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class Worker:
         self._log_done.set()
 
 
-@lru_cache(maxsize=64)  # called at each invocation, and packages are large
+@lru_cache(maxsize=64)  # called on each invocation, and packages are large
 def content_name(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:20]
 

@@ -1,1 +1,1 @@
-"""Worker processes of this machine, and the runtime that supervises them."""
+"""Worker processes on this machine, and the runtime that supervises them."""

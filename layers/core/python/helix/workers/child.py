@@ -1,9 +1,9 @@
-"""One operating system process, in a process group of its own, and the pipes to it.
+"""One operating system process, in its own process group, and the pipes to it.
 
-Law: a process that `reports` gets JSON lines on its standard input. The first line is its assignment. Later lines are
-orders, `{"do": "leave" | "drain", "grace_s": ...}`. The end of the input says that its supervisor is gone. It reports
-with one line on its standard output that it is ready, or the reason why it cannot start. Any other process is a
-command. Everything else that a process prints is its log.
+Law: a process that `reports` receives JSON lines on its standard input. The first line is its assignment. Later lines are
+orders, `{"do": "leave" | "drain", "grace_s": ...}`. The end of the input means that its supervisor is gone. One line on its
+standard output reports that it is ready, or why it cannot start. Any other process is a command. Everything else that a
+process prints is its log.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_SAID = 500
 
 
 class NotReadyError(Exception):
-    """A process that ended, took too long, or said that it cannot start. The first argument is the reason."""
+    """The process ended, took too long, or reported that it cannot start. The first argument is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +38,14 @@ class Command:
     argv: tuple[str, ...]
     """The program and its arguments."""
     given: JsonObject | None = None
-    """The assignment for a process that `reports`. `worker_id` and `process_id` are added. None for no other fields."""
+    """The assignment for a process that `reports`. `worker_id` and `process_id` are added. None adds no other fields."""
     reports: bool = False
-    """Whether the process reads orders and reports that it is ready. Otherwise it is a plain command, which may end on
-    its own."""
+    """Whether the process reads orders and reports that it is ready. If not, it is a plain command, which may end on its
+    own."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """The variables that are added to this process's environment."""
+    """The variables that are added to this process's environment for the new process."""
     cwd: str | None = None
-    """The working directory. None for that of this process."""
+    """The working directory. None: this process's own."""
 
 
 class Child:
@@ -78,7 +78,7 @@ class Child:
         return self.process.pid
 
     async def ready(self, timeout_s: float, ends: asyncio.Event) -> None:
-        """Wait until the process reports that it is ready. Raises `NotReadyError`, also if the process is asked to end
+        """Wait until the process reports that it is ready. Raises `NotReadyError`, also when the process is asked to end
         first."""
         if not self._command.reports:
             return
@@ -108,7 +108,7 @@ class Child:
             self._signal(signal.SIGTERM)
 
     async def end(self, timeout_s: float | None) -> None:
-        """Wait for its exit, and kill it after `timeout_s`."""
+        """Wait for the process to exit, and kill it after `timeout_s`."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self.exited.wait()
@@ -121,7 +121,7 @@ class Child:
         self._signal(signal.SIGKILL)
 
     def how_it_ended(self) -> str | None:
-        """Return how the process ended. None if the process still runs, or is a command that finished."""
+        """Return how the process ended. None if the process is still running, or is a command that finished."""
         code = self.process.returncode
         if code is None or (code == 0 and not self._command.reports):
             return None
@@ -129,7 +129,7 @@ class Child:
         words = self._read_last_line() if code >= 0 else ""
         return f"{how}: {words}" if words else how
 
-    # --- inside ---------------------------------------------------------------------------------------------------
+    # --- internals ------------------------------------------------------------------------------------------------
 
     async def _wait(self) -> None:
         try:
@@ -144,7 +144,7 @@ class Child:
 
     def _send(self, line: JsonObject) -> None:
         assert self.process.stdin is not None
-        with contextlib.suppress(ConnectionError, RuntimeError):  # it has ended, and its exit is handled
+        with contextlib.suppress(ConnectionError, RuntimeError):  # it has ended, and its exit is handled elsewhere
             self.process.stdin.write(json.dumps(line).encode() + b"\n")
 
     def _signal(self, number: int) -> None:
@@ -152,13 +152,13 @@ class Child:
             os.killpg(self.pid, number)
 
     def _read_last_line(self) -> str:
-        """Return the last line of its log."""
+        """Return the last line of the process's log."""
         lines = read_end(self._log, LAST_WORDS).strip().splitlines()
         return lines[-1].strip()[:MAX_SAID] if lines else ""
 
 
 def read_end(log: Path, last_bytes: int) -> str:
-    """Return the last bytes of a log as text, or "" if it cannot be read."""
+    """Return the last bytes of a log as a string, or "" if it cannot be read."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - last_bytes))
@@ -168,6 +168,6 @@ def read_end(log: Path, last_bytes: int) -> str:
 
 
 def _open_log(log: Path) -> BinaryIO:
-    """Open the log. It contains output of users' code, so only its owner may read it."""
+    """Open the log. It contains output from users' code, so only its owner may read it."""
     make_folder(log.parent)
     return open(log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600))

@@ -17,7 +17,7 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 class Config(BaseModel):
-    """Validated settings. Raises `DefinitionError`, which names the wrong field."""
+    """Validated settings. Raises `DefinitionError`, which names the invalid field."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
 
@@ -33,39 +33,39 @@ class Config(BaseModel):
 
 
 class RuntimeConfig(Config):
-    """The settings of an `AgentRuntime`. Raises `DefinitionError`, which names the wrong field."""
+    """The settings of an `AgentRuntime`. Raises `DefinitionError`, which names the invalid field."""
 
     environment: Text = DEVELOPMENT
-    """The purpose of the fleet. Hot reload needs `development`."""
+    """The purpose of the fleet. Hot reload requires `development`."""
     debug: bool = False
-    """Whether the worker processes log everything, whatever `log_level` says."""
+    """Whether the worker processes log everything, regardless of `log_level`."""
     hot_reload: bool | None = Field(default=None, validate_default=True)
-    """Whether running agents restart when their files change. None, the default: only in development. True is an error
-    elsewhere."""
+    """Whether running agents restart when their files change. None, the default: only in development. In other environments
+    True is an error."""
     watch_paths: Sequence[Text] = ["teleon", "agents"]
-    """The files and folders that hot reload watches. Those that do not exist are skipped."""
+    """The files and folders that hot reload watches. Missing ones are skipped."""
     max_workers: int = Field(default=10, ge=1, le=100)
-    """The most worker processes of this runtime, and the most runs at work on its store at once (1 to 100)."""
+    """The maximum number of worker processes in this runtime, and of concurrently active runs in its store (1 to 100)."""
     log_level: Text = "INFO"
     """The level of the worker processes' logs: DEBUG, INFO, WARNING or ERROR."""
     default_resources: ResourceConfig = Field(default_factory=ResourceConfig)
     """The resources of agents that do not declare their own and are registered without any."""
     store: Text = "helix.db"
-    """The path of a SQLite file, or the URL of another store. It holds runs, queue and fleet. Worker processes share
-    it, so it cannot be `:memory:`."""
+    """The path of a SQLite file, or the URL of another store. It contains the runs, the queue and the fleet. Worker
+    processes share it, so it cannot be `:memory:`."""
     logs: Text = ".helix/logs"
-    """The folder of the processes' logs, `<process id>.log`."""
+    """The folder for the processes' logs, `<process id>.log`."""
     model: Text | None = None
     """The model for all agents: `demo`, a litellm name, or `import:module:attribute` (an adapter, or a function from
-    the agent to one). None uses each agent's own. It is a string, because worker processes read it too."""
+    the agent to one). None uses each agent's own. It is a string, because worker processes also read it."""
     sweep_s: float = Field(default=5.0, gt=0)
-    """The seconds between two sweeps. A sweep repairs what crashes left behind."""
+    """The number of seconds between two sweeps. A sweep repairs what crashes left behind."""
     keep_checkpoints: int | None = Field(default=None, ge=1)
     """The number of newest checkpoints that the end of a run keeps in its session (docs/protocol.md#retention). None
     keeps all."""
     session_ttl_s: float | None = Field(default=None, gt=0)
-    """The seconds after its last write at which a session is deleted that neither runs nor waits. None keeps all
-    sessions."""
+    """The number of seconds from a session's last write until it is deleted, unless it is running or waiting. None keeps
+    all sessions."""
 
     @field_validator("hot_reload")
     @classmethod
@@ -96,12 +96,12 @@ class RuntimeConfig(Config):
 
     @property
     def retention(self) -> dict[str, Any]:
-        """The retention settings in the form of `Settings`, for this process and for worker processes."""
+        """The retention settings, as fields of `Settings`, for this process and for worker processes."""
         return {"keep_checkpoints": self.keep_checkpoints, "session_ttl_s": self.session_ttl_s}
 
 
 def checked_resources(resources: ResourceConfig, owner: str, field: str = "resources") -> ResourceConfig:
-    """Return the resources, checked. Raises `DefinitionError`."""
+    """Check the resources, and return them. Raises `DefinitionError`."""
     if not isinstance(resources, ResourceConfig):
         raise DefinitionError(owner, field, f"must be a ResourceConfig, not {resources!r}")
     return ResourceConfig.of(resources.model_dump(exclude_unset=True), owner, field)

@@ -1,8 +1,7 @@
-"""The runtimes of this process: its signals shut them down, and the module-level helpers use the last one.
+"""The runtimes in this process. Its signals shut them down, and the module-level helpers use the last one.
 
-Law: a runtime is listed from its start to its end. SIGTERM and SIGINT shut down all of them gracefully. Then the
-previous handler of the signal runs, unless the program waits for the shutdown itself
-(`AgentRuntime.wait_for_shutdown`).
+Law: a runtime is listed from its start to its end. SIGTERM and SIGINT shut down all of them gracefully. The signal's
+previous handler runs afterwards, unless the program waits for the shutdown itself (`AgentRuntime.wait_for_shutdown`).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _former: dict[signal.Signals, Any] = {}
 
 
 def get_runtime() -> AgentRuntime:
-    """Return the runtime that was started last in this process. Raises `AgentNotFoundError` if none runs."""
+    """Return the runtime that was started last in this process. Raises `AgentNotFoundError` if none is running."""
     if not _running:
         raise AgentNotFoundError("no AgentRuntime runs in this process: start one first")
     return _running[-1]
@@ -40,7 +39,7 @@ def add_runtime(runtime: AgentRuntime) -> None:
 
 
 def remove_runtime(runtime: AgentRuntime) -> None:
-    """Remove the runtime from the list. Harmless if it was never there."""
+    """Remove the runtime from the list, if it is there."""
     if runtime not in _running:
         return
     _running.remove(runtime)

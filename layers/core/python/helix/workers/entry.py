@@ -1,9 +1,9 @@
 """A worker process of the fleet (`python -m helix.workers.entry`), which a supervisor starts.
 
-Law: standard input has JSON lines: first the assignment, then orders `{"do": "drain" | "leave", "grace_s": ...}`. The
-end of that input means that the supervisor is dead. The worker then leaves, and the processes that its tools left
-running end with it. It writes one line to standard output: that it is ready, or why it is not. Everything else that the
-process prints is its log. SIGTERM asks it to leave too.
+Law: standard input contains JSON lines: first the assignment, then orders `{"do": "drain" | "leave", "grace_s": ...}`. The
+end of that input means that the supervisor is dead. The worker then leaves, and any processes that its tools left running
+end with it. It writes one line to standard output, which says that it is ready, or why it is not. Everything else that the
+process prints is its log. SIGTERM also asks it to leave.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from helix.workers.worker import Worker
 
 ORPHAN_GRACE_S = 5.0
 LAST_S = 5.0
-"""The seconds that an orphan has after its grace period to close what is open."""
+"""The number of seconds after its grace period that an orphan has to close its resources."""
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -39,25 +39,25 @@ class Assignment:
     """The first line that the supervisor sends."""
 
     worker_id: str
-    """The id of the worker, new for each life of the process."""
+    """The id of the worker. Each life of the process has a new one."""
     agent: dict[str, Any]
-    """The source of the agent that the worker serves, as `ServedAgent.dump` writes it."""
+    """The source of the agent that the worker serves, as written by `ServedAgent.dump`."""
     store: str
     """The path of the SQLite file, or the URL of another store."""
     model: str | None
-    """The model for all agents, as in `RuntimeConfig.model`. None for each agent's own."""
+    """The model for all agents, as in `RuntimeConfig.model`. None: each agent's own."""
     path: list[str]
-    """The module search path of the supervisor, from which the agent is imported."""
+    """The supervisor's module search path, from which the agent is imported."""
     settings: dict[str, Any]
-    """The fields of the engine's `Settings` that the supervisor sets: those of retention."""
+    """The fields of the engine's `Settings` that the supervisor sets. They are those for retention."""
     max_runs: int
-    """The most runs of all agents at work at once on the store."""
+    """The maximum number of concurrently active runs of all agents in the store."""
     lease_s: float
-    """The seconds after which a silent worker loses an execution."""
+    """The number of seconds after which a silent worker loses an execution."""
     log_level: str
-    """The level of this process's log."""
+    """The log level of this process."""
     shutdown_timeout: float
-    """The seconds that the worker has to leave after a SIGTERM: the agent's shutdown timeout."""
+    """The number of seconds that the worker has to leave after a SIGTERM. It is the agent's shutdown timeout."""
 
     @classmethod
     def parse(cls, line: str) -> Assignment:
@@ -69,7 +69,7 @@ def main() -> None:
     reports, orders = os.fdopen(os.dup(1), "w", encoding="utf-8"), os.fdopen(os.dup(0), "r", encoding="utf-8")
     os.dup2(2, 1)
     with open(os.devnull) as nothing:
-        os.dup2(nothing.fileno(), 0)  # processes that tools start must not read the orders
+        os.dup2(nothing.fileno(), 0)  # processes that tools start must not read the orders from standard input
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     line = orders.readline()
     if not line:
@@ -87,7 +87,7 @@ def main() -> None:
         sys.stderr.flush()
         if orphaned.is_set():
             _end_group()
-        os._exit(code)  # a tool's thread that is still at work must not keep the process alive
+        os._exit(code)  # a tool's thread that is still running must not keep the process alive
 
 
 async def _serve(given: Assignment, reports: TextIO, orders: TextIO, orphaned: threading.Event) -> int:
@@ -105,8 +105,8 @@ async def _serve(given: Assignment, reports: TextIO, orders: TextIO, orphaned: t
             metrics=lambda clock: StoreMetrics(store, clock, given.worker_id),
         )
         agents.know(agent)
-        await queue.open_work()  # the store answers
-        bind_token_budget_manager(store)  # for usage that agents record themselves
+        await queue.open_work()  # check that the store responds
+        bind_token_budget_manager(store)  # for the usage that agents record themselves
     except (Exception, SystemExit) as error:
         logger.exception("worker %s cannot serve", given.worker_id)
         _write_report(reports, {"status": "failed", "error": f"{type(error).__name__}: {error}"})
@@ -132,7 +132,7 @@ async def _serve(given: Assignment, reports: TextIO, orders: TextIO, orphaned: t
 
 
 class _Shutdown:
-    """Ends the worker: at its next pause, or immediately when its time is up."""
+    """Ends the worker at its next pause, or immediately when its time is up."""
 
     def __init__(self, worker: Worker, serving: asyncio.Task[None]) -> None:
         self._worker, self._serving = worker, serving
@@ -143,7 +143,7 @@ class _Shutdown:
 
     def leave(self, grace_s: float) -> None:
         self._worker.leave()
-        # Cut it off a little earlier, so that it has time to give back the executions that it holds.
+        # Cancel it a little earlier, so that it has time to return the executions that it holds.
         self._loop.call_later(max(0.0, grace_s - min(1.0, grace_s / 2)), self._cancel_until_ended)
 
     def _cancel_until_ended(self) -> None:
@@ -174,8 +174,8 @@ def _read_orders(
 
 
 def _end_group() -> None:
-    """Kill this process and the processes that it left running, as its supervisor would. Does so only in a process
-    group of its own."""
+    """Kill this process and the processes that it left running, as its supervisor would. Do so only if it has its own
+    process group."""
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(1)

@@ -1,10 +1,10 @@
-"""Plays one execution in a worker: the states and retries of the deployed state machine, in this process.
+"""Plays one execution in a worker. It reproduces the states and retries of the deployed state machine in this process.
 
-    deliver_model ─> sub-agents side by side: deliver_child, then its token ─> deliver_model ... ─> deliver_end
+    deliver_model ─> sub-agents in parallel: deliver_child, then its token ─> deliver_model ... ─> deliver_end
     any final failure ─> deliver_failure
 
-Law: an execution knows only its position, and the rows decide what to do next. So playing may end between any two
-deliveries, and another worker may begin it again.
+Law: an execution knows only its position, and the rows determine what to do next. Playing may therefore end between any two
+deliveries, and another worker may start it again.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ Deliver = Callable[[Delivery], Awaitable[T]]
 
 STORE_TRIES = 6
 WAITS_S = (0.2, 10.0)
-"""The first and the longest pause before the retry of a delivery that found another one at work. A change of the
-session ends the pause sooner."""
+"""The first and the longest pause, in seconds, before retrying a delivery that found another one in progress. A change to
+the session ends the pause early."""
 GIVEN_UP_S = 20 * 60.0
 MAX_DEATHS = 3
-"""The number of workers that may die with an execution. After that it is not tried again: its run fails, and can be
-retried. Deaths in a call are counted by the call (`helix.engine.calls.tool.MAX_DEATHS`)."""
+"""The number of workers that may die while they hold an execution. After that it is not played again: its run fails, and
+can be retried. Deaths during a call are counted by the call (`helix.engine.calls.tool.MAX_DEATHS`)."""
 
 
 class LeftError(Exception):
-    """The worker is leaving, at a point where another worker can continue."""
+    """The worker is leaving at a point where another worker can continue."""
 
 
 class Execution:
     """Plays one execution that this worker holds. `leave()` ends it at the next delivery. Cancelling the task of `play`
-    ends it at once. Tokens arrive through `receive_signals`."""
+    ends it immediately. Tokens arrive through `receive_signals`."""
 
     def __init__(self, engine: Engine, queue: WorkQueue, work: Work) -> None:
         self.work = work
@@ -76,7 +76,7 @@ class Execution:
 
     async def play(self) -> Played:
         """Play to the end of the execution, or to a point where another worker can continue. Raises `StoreError` if not
-        even its failure could be recorded: then try again later."""
+        even its failure could be recorded. If so, the caller should try again later."""
         engine, part = self._engine, self.work.part
         try:
             deaths = self.work.deaths
@@ -100,7 +100,7 @@ class Execution:
     # --- states ---------------------------------------------------------------------------------------------------
 
     async def _first_position(self) -> Position:
-        """Return the position to begin at: the first step of the part, or the step that its last holder reached."""
+        """Return the position to start from: the first step of the part, or the step that its last holder reached."""
         part = self.work.part
         session = await self._engine.history.session(part.session_id)
         step = part.step
@@ -110,7 +110,8 @@ class Execution:
         return Position(part.session_id, part.run_id, part.part, step, events)
 
     async def _advance(self, at: Position) -> Position | None:
-        """Continue the run, then start its sub-agents and wait for them. None if this execution has nothing more to do."""
+        """Continue the run, then start its sub-agents and wait for them. Return None if this execution has nothing left to
+        do."""
         move = await self._deliver(lambda d: deliver_model(self._engine, at, d, self._leaving.is_set))
         if move.kind == "gone":
             return None
@@ -127,7 +128,7 @@ class Execution:
         return replace(at, step=move.step, events=move.events)
 
     async def _run_child(self, at: Position, call: Call) -> str:
-        """Deliver a sub-agent's call and wait for its end. Return the token that was waited for."""
+        """Deliver a sub-agent's call and wait for the sub-agent to end. Return the token that it waited for."""
         engine = self._engine
         token = f"{self.work.name}#{engine.ids.new('token')}"
         woken = self._tokens[token] = asyncio.get_running_loop().create_future()
@@ -139,7 +140,7 @@ class Execution:
         return token
 
     async def _delete_tokens(self, tokens: Sequence[str]) -> None:
-        """Delete the tokens. Otherwise each wake-up of a long run would read those of all its sub-agents so far."""
+        """Delete the tokens. Otherwise each wake-up of a long run would read the tokens of all its sub-agents so far."""
         try:
             await self._queue.forget_tokens(self.work, tokens)
         except StoreError:
@@ -158,7 +159,7 @@ class Execution:
     # --- deliveries -----------------------------------------------------------------------------------------------
 
     async def _deliver(self, verb: Deliver[T], *, last: bool = False) -> T:
-        """Make one delivery. It is repeated as by the deployed state machine: while another delivery is at work, and
+        """Make one delivery. As in the deployed state machine, it is repeated while another delivery is in progress, and
         while the store fails. With `last`, even a leaving worker makes the delivery."""
         now, tries, pause = self._engine.clock.now(), 0, WAITS_S[0]
         given_up = now + GIVEN_UP_S
@@ -186,7 +187,7 @@ class Execution:
         return Delivery(delivery_owner(self.work.owner, self._engine.ids.new("d")))
 
     async def _wait_unless_leaving(self, what: Awaitable[object], *, unless: bool = False) -> None:
-        """Wait for `what`, but no longer than this worker stays. No work is in progress meanwhile, so leaving loses
+        """Wait for `what`, but only until this worker leaves. No work is in progress while it waits, so leaving loses
         nothing."""
         if unless:
             await what
@@ -201,8 +202,8 @@ class Execution:
 
 
 async def end_stopped(engine: Engine, queue: WorkQueue, worker_id: str) -> int:
-    """Play every execution that no worker holds and that was asked to stop. Return their number. Their stop is recorded,
-    so no model is called and no tool is started."""
+    """Play every execution that no worker holds and that was asked to stop. Return their number. Their stop is already
+    recorded, so no model is called and no tool is started."""
     to_stop = set()
     for row in await queue.open_work():
         if queue.free(row.value) and await _is_to_stop(engine, row.value):

@@ -1,8 +1,8 @@
-"""ProcessManager: starts, watches, ends and restarts processes of this machine.
+"""ProcessManager: starts, watches, ends and restarts processes on this machine.
 
-Law: the manager waits for each process, so it notices an exit at once. A process that ends without being asked has
-crashed, and is restarted after a growing pause. A process that crashes too often in a row is given up
-(`RestartPolicy`). The listeners get its usage and the reason for its end before anything is started in its place.
+Law: the manager waits for each process, so it notices an exit immediately. A process that ends without being asked to has
+crashed, and is restarted after increasing pauses. After too many consecutive crashes, the manager gives up on the process
+(`RestartPolicy`). The listeners receive its usage and the reason for its end before it is replaced.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ from helix.workers.tasks import end_tasks, first_of
 from helix.workers.usage import bind_cores, limit_cpu, read_usage
 
 LOOK_S = 0.5
-"""The seconds between two measurements, so the delay until memory above the limit is noticed."""
+"""The number of seconds between two measurements, and so the delay before excessive memory use is noticed."""
 REPORT_S = 5.0
-"""The seconds between two reports of changing numbers."""
+"""The number of seconds between two reports of changed measurements."""
 LAST_GRACE_S = 2.0
-"""The seconds that a process over its memory limit has to give back what it holds."""
+"""The number of seconds that a process over its memory limit has to return the work that it holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """The pauses before a crashed process starts again. Times are in seconds.
+    """The pauses before a crashed process is restarted. Times are in seconds.
 
-    A jitter between 0 and 1, which the caller draws, lengthens the pause by up to half.
+    The caller supplies a random jitter between 0 and 1, which lengthens the pause by up to half.
     """
 
     first_s: float = 0.5
-    """The pause after the first death. It doubles with each death in a row: `first_s * 2^(n-1)` after the n-th."""
+    """The pause after the first death. It doubles with each consecutive death: `first_s * 2^(n-1)` after the n-th."""
     longest_s: float = 30.0
-    """The longest pause, before the jitter."""
+    """The longest pause, before the jitter is added."""
     healthy_s: float = 60.0
-    """The lifetime after which a death counts as the first again."""
+    """The lifetime after which a death is again treated as the first."""
     limit: int = 5
-    """The number of deaths in a row that make a crash loop. The process is then given up."""
+    """The number of consecutive deaths that are considered a crash loop. The manager then gives up on the process."""
 
     def in_a_row(self, before: int, lived_s: float) -> int:
-        """Return the number of deaths in a row, this one included."""
+        """Return the number of consecutive deaths, including this one."""
         return 1 if lived_s >= self.healthy_s else before + 1
 
     def pause_s(self, deaths: int, jitter: float) -> float | None:
-        """Return the seconds before the next start. None to give up the process."""
+        """Return the number of seconds to wait before the next start, or None to give up on the process."""
         if deaths >= self.limit:
             return None
         pause = min(self.longest_s, self.first_s * 2.0 ** (deaths - 1))
@@ -67,7 +67,7 @@ ExitListener = Callable[[ProcessInfo, bool], Awaitable[None]]
 
 
 class _Managed:
-    """One managed process over all its lives. `asked` is the order that it got, or None while it should run."""
+    """One managed process across all its lives. `asked` is the order that it was given, or None while it should run."""
 
     def __init__(self, info: ProcessInfo, command: Command, resources: ResourceConfig) -> None:
         self.info, self.command, self.resources = info, command, resources
@@ -86,10 +86,10 @@ class _Managed:
 
 
 class ProcessManager:
-    """The processes of one supervisor.
+    """Manages the processes of one supervisor.
 
-    `logs` is the folder of their logs. `on_change` receives each change. `on_end` receives each life that has ended,
-    and whether it crashed. `jitter` draws a number from 0 to 1 for each pause. `supervisor` is the name of the
+    `logs` is the folder for their logs. `on_change` receives each change. `on_end` receives each life that has ended, and
+    whether it crashed. `jitter` returns a random number from 0 to 1 for each pause. `supervisor` is the name of the
     supervisor, which is written to each `ProcessInfo`.
     """
 
@@ -125,7 +125,7 @@ class ProcessManager:
         process_id: str | None = None,
     ) -> ProcessInfo:
         """Start a process, and keep it running. Returns immediately; `ready` waits for the process. `generation` is the
-        caller's number for the code that it was started from."""
+        caller's version number for the code that the process is started from."""
         wanted = resources or ResourceConfig()
         ident = process_id or self._ids.new("proc")
         info = ProcessInfo(
@@ -145,7 +145,7 @@ class ProcessManager:
         return managed.info
 
     async def ready(self, process_id: str) -> ProcessInfo:
-        """Wait until the process runs. Raises `ProcessFailedError` if it was given up or stopped first."""
+        """Wait until the process is running. Raises `ProcessFailedError` if it fails for good or is stopped first."""
         managed, done = self._find(process_id), (*OVER, ProcessStatus.RUNNING)
         async with self._changes:
             await self._changes.wait_for(lambda: managed.info.status in done)
@@ -158,10 +158,10 @@ class ProcessManager:
     async def stop_process(
         self, process_id: str, *, timeout_s: float | None = None, drain: bool = False
     ) -> ProcessInfo:
-        """End a process gracefully: ask it to end, and kill it if it still runs after `timeout_s` (default: its
+        """End a process gracefully: ask it to end, and kill it if it is still running after `timeout_s` (default: its
         shutdown timeout). With `drain` it may take as long as its work needs."""
         managed = self._find(process_id)
-        if managed.asked != "stop":  # a stop that is under way is not turned into a drain
+        if managed.asked != "stop":  # a stop that is in progress is not turned into a drain
             managed.ask("drain" if drain else "stop", timeout_s)
         await self._record_end(managed)
         return managed.info
@@ -178,8 +178,8 @@ class ProcessManager:
     async def restart_process(
         self, process_id: str, *, command: Command | None = None, generation: int | None = None
     ) -> ProcessInfo:
-        """End a process gracefully and start it again under the same id, from `command` if one is given. It may have
-        been given up before."""
+        """End a process gracefully and start it again under the same id, from `command` if one is given. It works even if
+        the manager had given up on the process."""
         managed = self._find(process_id)
         managed.command = command or managed.command
         if generation is not None:
@@ -187,7 +187,7 @@ class ProcessManager:
         lives_on = managed.task is not None and not managed.task.done()
         if not lives_on:
             managed.deaths, managed.asked = 0, None
-            managed.changed.clear()  # the stop that ended it has set it
+            managed.changed.clear()  # it was set by the stop that ended the process
             managed.info = managed.info.model_copy(update={"restart_count": managed.info.restart_count + 1})
             await self._update(managed, status=ProcessStatus.STARTING, last_error=None, stopped_at=None)
             managed.task = asyncio.get_running_loop().create_task(self._run(managed), name=f"helix:{process_id}")
@@ -204,7 +204,7 @@ class ProcessManager:
         return self._find(process_id).info
 
     async def list_processes(self, name: str | None = None) -> list[ProcessInfo]:
-        """Return the managed processes, and those that ended since this manager was made, oldest first."""
+        """Return the managed processes, and those that have ended since this manager was created, oldest first."""
         return [managed.info for managed in self._managed.values() if name is None or managed.info.name == name]
 
     def forget(self, process_id: str) -> None:
@@ -214,30 +214,30 @@ class ProcessManager:
             del self._managed[process_id]
 
     def read_log(self, process_id: str, last_bytes: int = 16_384) -> str:
-        """Return the end of its log, or an empty string if it has no log."""
+        """Return the end of the process's log, or an empty string if it does not have one."""
         return read_end(self.logs / f"{process_id}.log", last_bytes)
 
     def drop(self, process_id: str) -> None:
-        """Forget a stopped process of this manager, or of another one with the same log folder, and delete its log."""
+        """Forget a stopped process of this manager, or of another manager with the same log folder, and delete its log."""
         managed, path = self._managed.get(process_id), self.logs / f"{process_id}.log"
         if path.parent == self.logs and (managed is None or managed.info.status is ProcessStatus.STOPPED):
             self._managed.pop(process_id, None)
             path.unlink(missing_ok=True)
 
     async def shutdown(self, timeout_s: float | None = None) -> None:
-        """End all processes gracefully, at the same time."""
+        """End all processes gracefully, and concurrently."""
         running = [ident for ident, managed in self._managed.items() if managed.info.status not in OVER]
         await asyncio.gather(*(self.stop_process(ident, timeout_s=timeout_s) for ident in running))
 
     # --- lives ----------------------------------------------------------------------------------------------------
 
     async def _run(self, managed: _Managed) -> None:
-        """Run one life after the other."""
+        """Run one life after another."""
         while True:
             began = self._clock.now()
             try:
                 reason = await self._run_life(managed)
-            except Exception as error:  # otherwise it would count as an instance for ever, without a supervisor
+            except Exception as error:  # otherwise it would count as an instance forever, without a supervisor
                 logger.exception("supervising process %s of %s failed", managed.info.process_id, managed.info.name)
                 reason = f"{type(error).__name__}: {error}"
             now, ended = self._clock.now(), {"pid": None, "stopped_at": self._clock.now()}
@@ -269,8 +269,8 @@ class ProcessManager:
             managed.info = managed.info.model_copy(update={"restart_count": managed.info.restart_count + 1})
 
     async def _run_life(self, managed: _Managed) -> str | None:
-        """Run one life, from start to end. Return why it crashed, or None if it ended as asked, or on its own without
-        an error."""
+        """Run one life, from start to end. Return why it crashed, or None if it ended because it was asked to, or on its
+        own without an error."""
         begun = {"started_at": self._clock.now(), "stopped_at": None, "generation": managed.generation}
         await self._update(managed, status=ProcessStatus.STARTING, **begun)
         try:
@@ -291,7 +291,7 @@ class ProcessManager:
             return await self._handle_end(managed, child, watching)
         finally:
             await end_tasks(watching)
-            child.kill()  # and the processes that it left running
+            child.kill()  # this also kills the processes that it left running
             await child.exited.wait()
             managed.child = None
 
@@ -334,7 +334,7 @@ class ProcessManager:
                 await asyncio.sleep(LOOK_S)
                 now = read_usage(child.pid)
                 if now is None or seen is None:
-                    await asyncio.Event().wait()  # its exit ends this wait
+                    await asyncio.Event().wait()  # the process's exit ends this wait
                     continue
                 percent = 100 * (now.cpu_s - seen.cpu_s) / max(0.01, loop.time() - at)
                 numbers = {"cpu_percent": round(max(0.0, percent), 1), "memory_mb": round(now.memory_mb, 1)}
@@ -351,7 +351,7 @@ class ProcessManager:
             if sharing is not None:
                 await end_tasks(sharing)
 
-    # --- inside ---------------------------------------------------------------------------------------------------
+    # --- internals ------------------------------------------------------------------------------------------------
 
     def _find(self, process_id: str) -> _Managed:
         managed = self._managed.get(process_id)
@@ -371,7 +371,7 @@ class ProcessManager:
             self._changes.notify_all()
 
     async def _log_errors(self, report: Awaitable[None]) -> None:
-        """Await the report, and log its errors, so that a failing listener does not stop the supervision."""
+        """Await the report, and log its errors, so that a failing listener does not stop supervision."""
         try:
             await report
         except StoreError as error:

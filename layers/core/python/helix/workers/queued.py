@@ -1,6 +1,7 @@
-"""The engine for runs that worker processes execute, in a process that starts or plays them, on one store.
+"""The engine for runs that worker processes execute. Every process that starts or plays them uses it, all with one store.
 
-Law: the engine is that of a `LocalExecutor`, plus a launcher and another placement. Both engines are composed in one place.
+Law: the engine is that of a `LocalExecutor`, with a launcher and a different placement. Both engines are composed in one
+place.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ class QueuedExecutor(LaunchingExecutor):
 def fleet_executor(
     store: str | Path | StateStore, *, registry: AgentRegistry | None = None, settings: Settings | None = None
 ) -> QueuedExecutor:
-    """Return an executor that starts, watches and answers runs. The worker processes on that store (`AgentRuntime`,
-    `helix fleet serve`) execute them. `store` is as `LocalExecutor` takes it. `session_ttl_s` of the settings must be
-    that of the `AgentRuntime`."""
+    """Return an executor that starts, watches and answers runs. The worker processes that use the store (`AgentRuntime`,
+    `helix fleet serve`) execute them. `store` has the same meaning as for `LocalExecutor`. `session_ttl_s` in the settings
+    must equal that of the `AgentRuntime`."""
     engine, agents, queue = queued_engine(open_store(store), registry=registry, settings=settings, max_runs=STORED)
     return QueuedExecutor(engine, agents, queue)
 
@@ -61,8 +62,8 @@ def queued_engine(
     max_runs: int | Stored | None = None,
     metrics: Callable[[Clock], Metrics] | None = None,
 ) -> tuple[Engine, Agents, WorkQueue]:
-    """Return the engine, the agents that it knows, and its launcher. `max_runs` is the limit of runs of all agents at
-    once, as `RowSlots` takes it. `metrics` makes the metrics recorder, with the engine's clock."""
+    """Return the engine, the agents that it knows, and its launcher. `max_runs` is the limit on concurrent runs of all
+    agents, as in `RowSlots`. `metrics` creates the metrics recorder with the engine's clock."""
     tracer = open_tracer(os.environ, service="helix-worker")
     made = LocalExecutor(store, model=model, registry=registry, settings=settings, tracer=tracer)
     engine, queue = made.engine, WorkQueue(store, made.engine.clock, lease_s=lease_s)

@@ -1,8 +1,8 @@
-"""Registers agents with a runtime: the served definitions, their sources, and the right to a name.
+"""Registers agents with a runtime: the served definitions, their sources, and the ownership of a name.
 
-Law: a definition is known by a digest. Registering the same one again changes nothing. Another definition under the
-name is refused, here and by the rows. It is accepted if the caller asks to replace the first, or if no live runtime
-supervises the first.
+Law: a definition is identified by a digest. Registering the same definition again changes nothing. A different definition
+under the same name is refused, here and by the rows. It is accepted if the caller asks to replace the first, or if no live
+runtime supervises the first.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from helix.workers.config import RuntimeConfig, checked_resources
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The limits that `register_llm_agent` asks for."""
+    """The limits that are passed to `register_llm_agent`."""
 
     model: str
     """The model that the agent calls."""
     max_tokens: int
-    """The most tokens of one answer."""
+    """The maximum number of tokens in one answer."""
     cost_budget: float | None
-    """The most US dollars that all runs of the agent may spend in an hour. None for no budget."""
+    """The maximum US dollars that all runs of the agent may spend in an hour. None: no budget."""
 
     def check(self, owner: str) -> None:
         """Check the limits. Raises `DefinitionError`."""
@@ -47,10 +47,10 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class RegistrationOptions:
-    """The options that the caller gave when it registered an agent."""
+    """The options with which the caller registered an agent."""
 
     resources: ResourceConfig | None
-    """The resources of the agent's processes. None for the agent's own, then the runtime's default."""
+    """The resources of the agent's processes. None: the agent's own, or else the runtime's default."""
     bounds: Bounds | None
     """The limits of an agent that `register_llm_agent` registers. None for `register_agent`."""
     replace: bool
@@ -59,22 +59,22 @@ class RegistrationOptions:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """An agent as this process registered it."""
+    """An agent that this process has registered."""
 
     served: ServedAgent
-    """The source of the definition, as worker processes import it."""
+    """The source from which worker processes import the definition."""
     agent: AnyAgent
     """The definition itself, in this process."""
     resources: ResourceConfig
     """The resources that apply, after all defaults."""
     cost_budget: float | None
-    """The most US dollars that all runs of the agent may spend in an hour. None for no budget."""
+    """The maximum US dollars that all runs of the agent may spend in an hour. None: no budget."""
     digest: str
-    """The digest of the definition with its resources and budget. Equal digests are the same definition."""
+    """The digest of the definition with its resources and budget. Equal digests mean the same definition."""
 
 
 class Register(dict[str, Registered]):
-    """The agents of one runtime, by id. `is_foreign` says whether another live runtime supervises an entry."""
+    """The agents of one runtime, by id. `is_foreign` tells whether another live runtime supervises an entry."""
 
     def __init__(self, store: StateStore, clock: Clock, config: RuntimeConfig, slots: RowSlots | None) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""AgentRuntime, the fleet of this machine. Worker processes serve its agents, from one store.
+"""AgentRuntime, the fleet on this machine. Worker processes serve its agents, and share one store.
 
     runtime = AgentRuntime(RuntimeConfig(store="helix.db"))
     await runtime.register_agent("support", support_agent, ResourceConfig(min_instances=2, max_instances=4))
@@ -7,9 +7,8 @@
     handle = await runtime.execute("support", "Hello")
 
 Law: rows store the desired state, and processes are the actual state. This class writes the rows and supervises the
-processes. Any process with the same store may change the desired state (`helix.fleet.control.FleetControl`), execute
-runs and watch them. Runs that are at work when it shuts down stay open, and the next runtime on the store continues
-them.
+processes. Any process with the same store may change the desired state (`helix.fleet.control.FleetControl`), execute runs
+and watch them. Runs that are active when it shuts down stay open, and the next runtime that uses the store continues them.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ from helix.workers.supervisor import Supervisor
 from helix.workers.tasks import end_tasks
 
 MORE_S = 5.0
-"""The seconds beyond the agent's own timeout for which a start or a stop is waited for."""
+"""The number of seconds, beyond the agent's own timeout, to wait for a start or a stop."""
 SWEEP_S = 60.0
 PURGE_S = 600.0
 
@@ -67,15 +66,15 @@ class Monitoring(Protocol):
 
 
 class AgentRuntime:
-    """The agents of this machine, served by worker processes.
+    """The agents on this machine, served by worker processes.
 
     - `health` checks agents by id.
     - `scaler` runs as long as the runtime does. Before `start` it may be replaced, or set to None.
     - `control` shows and changes the desired state.
-    - `executor` has the sessions and runs.
+    - `executor` holds the sessions and runs.
     - `processes` are the workers.
 
-    `restarts` is the policy for restarting a process that died. `jitter` draws a number from 0 to 1 for each pause
+    `restarts` is the policy for restarting a process that died. `jitter` returns a random number from 0 to 1 for each pause
     before a restart.
     """
 
@@ -139,8 +138,8 @@ class AgentRuntime:
         """Register an agent: an `Agent`, an async function, or the import path of one, `module:attribute` or
         `file.py:attribute`. Worker processes import it from there.
 
-        `resources` defaults to the agent's own, then to the runtime's. The same definition again changes nothing. A
-        different definition under the same id raises `DuplicateAgentError`, unless `replace` is set. Raises
+        `resources` defaults to the agent's own, or else to the runtime's. Registering the same definition again changes
+        nothing. A different definition under the same id raises `DuplicateAgentError`, unless `replace` is set. Raises
         `DefinitionError` for a definition that cannot be served.
         """
         await self._register(agent_id, agent_callable, RegistrationOptions(resources, None, replace), health_check)
@@ -157,12 +156,12 @@ class AgentRuntime:
         health_check: HealthCheck | None = None,
         replace: bool = False,
     ) -> None:
-        """Register an agent as `register_agent` does, with limits. It calls `model`, and no answer is longer than
+        """Register an agent like `register_agent`, but with limits. The agent calls `model`, and no answer is longer than
         `max_tokens`.
 
-        All its runs together spend at most `cost_budget` US dollars in an hour. If a call would exceed that, its run
-        fails with `budget_exceeded`, or pauses if the agent asks for that. A function is refused, because its model
-        calls are not seen here.
+        All of its runs together spend at most `cost_budget` US dollars per hour. If a call would exceed that, its run fails
+        with `budget_exceeded`, or pauses if the agent is set to pause. A function is refused, because its model calls
+        cannot be observed here.
         """
         asked = RegistrationOptions(resources, Bounds(model, max_tokens, cost_budget), replace)
         await self._register(agent_id, agent_callable, asked, health_check)
@@ -187,7 +186,7 @@ class AgentRuntime:
     # --- the runtime itself ---------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin to supervise the agents, and start those whose desired number is above 0. Idempotent."""
+        """Start supervising the agents, and start those whose desired number is above 0. Idempotent."""
         if self._state == "running":
             return
         if self._state != "new":
@@ -211,8 +210,8 @@ class AgentRuntime:
             await self.watcher.start_monitoring()
 
     async def shutdown(self, timeout_s: float | None = None) -> None:
-        """Accept no more runs, let each worker hand over its work at its next pause, and end. A worker has `timeout_s`,
-        or by default its agent's shutdown timeout. The desired state stays, and runs stay open for the next runtime.
+        """Stop accepting runs, let each worker hand over its work at its next pause, and end. A worker has `timeout_s`, or
+        by default its agent's shutdown timeout. The desired state is kept, and runs stay open for the next runtime.
         Idempotent."""
         if self._state in ("over", "closing"):
             await self._over.wait()
@@ -236,8 +235,8 @@ class AgentRuntime:
             self._over.set()
 
     async def wait_for_shutdown(self) -> None:
-        """Return once the runtime has shut down, by a signal or by `shutdown`. A program that does not wait here is
-        ended by the signal after the shutdown."""
+        """Return once the runtime has shut down, because of a signal or `shutdown`. If a program does not wait here, the
+        signal ends the program after the shutdown."""
         self.shutdown_is_awaited = True
         await self._over.wait()
 
@@ -246,7 +245,7 @@ class AgentRuntime:
         while True:
             await self.engine.clock.sleep(self.config.sweep_s)
             for tidy in (self._sweep_runs, self._supervisor.end_stopped, self.queue.trim, self._purge):
-                try:  # separately: a run that cannot be read must not hold up the rest for ever
+                try:  # separately, because a run that cannot be read must not hold up the rest forever
                     await tidy()
                 except StoreError as error:
                     logger.warning("could not sweep; trying again: %s", error)
@@ -263,7 +262,7 @@ class AgentRuntime:
             self._purge_at = now + PURGE_S
 
     async def _publish_alerts(self) -> None:
-        """Publish the alerts that workers raised to the callbacks of this process. This is a task of its own, because
+        """Publish the alerts that workers raised to the callbacks of this process. This is a separate task, because
         callbacks may be slow."""
         while True:
             await self.engine.clock.sleep(self.config.sweep_s)
@@ -277,15 +276,15 @@ class AgentRuntime:
     # --- agents ---------------------------------------------------------------------------------------------------
 
     async def start_agent(self, agent_id: str) -> list[str]:
-        """Raise the desired number to at least the agent's minimum, and return the ids of its processes once they run.
-        Idempotent. Raises `AgentNotFoundError`, and `ProcessFailedError` if a process does not start."""
+        """Raise the desired number to at least the agent's minimum, and return the ids of its processes once they are
+        running. Idempotent. Raises `AgentNotFoundError`, and `ProcessFailedError` if a process does not start."""
         self._registered(agent_id)
         await self.control.start(agent_id)
         return await self._wait_until_at_rest(agent_id)
 
     async def stop_agent(self, agent_id: str, force: bool = False) -> None:
-        """Take no more runs, interrupt those at work, and end the agent's processes gracefully within its shutdown
-        timeout. With `force`, abort the runs and kill the processes."""
+        """Stop accepting runs, interrupt active ones, and end the agent's processes gracefully within its shutdown timeout.
+        With `force`, abort the runs and kill the processes."""
         known = self._registered(agent_id)
         await self.control.stop(agent_id, force=force)
         await self._supervisor.wait_until(
@@ -293,29 +292,30 @@ class AgentRuntime:
         )
 
     async def restart_agent(self, agent_id: str) -> list[str]:
-        """Restart all processes of the agent, each after it has handed over its work. Return the ids of those that then
-        run."""
+        """Restart all processes of the agent, each after it has handed over its work. Return the ids of those that are then
+        running."""
         self._registered(agent_id)
         await self.control.restart(agent_id)
         return await self._wait_until_at_rest(agent_id)
 
     async def scale_agent(self, agent_id: str, instances: int) -> list[str]:
-        """Set the desired number, and return the ids of the processes that then run. Surplus processes finish their
+        """Set the desired number, and return the ids of the processes that are then running. Surplus processes finish their
         work and end. Raises `InvalidScaleError` if the number is outside the agent's bounds."""
         self._registered(agent_id)
         await self.control.scale(agent_id, instances)
         return await self._wait_until_at_rest(agent_id)
 
     async def get_agent_status(self, agent_id: str) -> dict[str, Any]:
-        """Return the status of the agent, as `FleetControl.status` does."""
+        """Return the status of the agent, in the format of `FleetControl.status`."""
         return await self.control.status(agent_id)
 
     async def list_agents(self, *, after: str = "", limit: int | None = None) -> list[dict[str, Any]]:
-        """Return the status of every agent, by id. With `limit`, return a page: the agents whose ids follow `after`."""
+        """Return the status of every agent, ordered by id. With `limit`, return one page: the agents whose ids follow
+        `after`."""
         return await self.control.list(after=after, limit=limit)
 
     async def execute(self, agent_id: str, input: Input, **options: Any) -> AgentExecutionHandle[Any]:
-        """Start a run. `options` are those of `Executor.execute`. An agent without instances gets one. Raises
+        """Start a run. `options` are those of `Executor.execute`. If the agent has no instances, one is started. Raises
         `AgentStoppedError` if the agent was stopped."""
         known = self._registered(agent_id)
         entry = await read_entry(self.store, agent_id)
@@ -324,10 +324,10 @@ class AgentRuntime:
         return await self.executor.execute(known.agent, input, **options)
 
     def agent(self, agent_id: str) -> AnyAgent:
-        """Return the definition that is served under that id. Raises `AgentNotFoundError`."""
+        """Return the definition that is served under the id. Raises `AgentNotFoundError`."""
         return self._registered(agent_id).agent
 
-    # --- inside ---------------------------------------------------------------------------------------------------
+    # --- internals ------------------------------------------------------------------------------------------------
 
     def _registered(self, agent_id: str) -> Registered:
         if agent_id not in self._agents:
@@ -336,8 +336,8 @@ class AgentRuntime:
         return self._agents[agent_id]
 
     async def _wait_until_at_rest(self, agent_id: str) -> list[str]:
-        """Wait until the agent's processes match the desired state. A runtime that was not started has only written
-        that state, and does not wait."""
+        """Wait until the agent's processes match the desired state. A runtime that was not started has only written that
+        state, so it does not wait."""
         if self._state != "running":
             return []
         known = self._agents[agent_id]
@@ -347,7 +347,7 @@ class AgentRuntime:
         if failed:
             raise ProcessFailedError(f"agent {agent_id!r} does not start: {failed[-1].last_error}")
         if known.resources.health_check_enabled:
-            await self.health.check_health(agent_id, run=True)  # the last check saw them start
+            await self.health.check_health(agent_id, run=True)  # the last check saw them while they were starting
         return [info.process_id for info in processes if info.status is ProcessStatus.RUNNING]
 
     async def _processes(self, agent_id: str) -> list[ProcessInfo]:
@@ -377,20 +377,20 @@ class AgentRuntime:
         return not any(row.value["agent_type"] == agent_id and row.value["root"] for row in rows)
 
     async def _check_processes(self, agent_id: str) -> tuple[bool, str]:
-        """Return whether at least the desired number of processes run, and a description."""
+        """Return whether at least the desired number of processes are running, and a description."""
         status = await self.control.status(agent_id)
-        states = [info["status"] for info in status["processes"]]  # from rows: another runtime may supervise them
+        states = [info["status"] for info in status["processes"]]  # rows, because another runtime may supervise them
         wanted, running = status["wanted"], states.count(ProcessStatus.RUNNING)
         coming = states.count(ProcessStatus.STARTING)
         starting = f", {coming} starting" if coming else ""
         return running >= wanted, f"{running} of {wanted} processes run{starting}"
 
     async def _on_health(self, change: HealthChange) -> None:
-        """Admit no more runs if readiness was lost. Restart the processes if liveness was lost."""
+        """Stop admitting runs if readiness was lost. Restart the processes if liveness was lost."""
         if change.target not in self._agents:
             return
         if change.check_type is CheckType.LIVENESS and change.asks_restart:
-            with contextlib.suppress(AgentStoppedError):  # a manual stop has the last word
+            with contextlib.suppress(AgentStoppedError):  # a manual stop takes precedence
                 await self.control.restart(change.target)
         if change.stops_admission is not None and self.engine.slots is not None:
             await self.control.apply_health(change)

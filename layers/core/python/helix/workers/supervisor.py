@@ -1,8 +1,8 @@
-"""Supervisor: brings the processes of this machine to the desired state.
+"""Supervisor: brings the processes on this machine to the desired state.
 
-Law: an agent has one supervisor at a time, by a lease in its entry. A runtime without the lease starts nothing. Each
-time, the supervisor reads the desired state anew and compares it with the actual one. So it does not matter which
-process wrote it, when, or how often.
+Law: an agent has one supervisor at a time, which holds a lease in the agent's entry. A runtime without the lease starts
+nothing. Each time, the supervisor rereads the desired state and compares it with the actual state. It therefore does not
+matter which process wrote it, when, or how often.
 """
 
 from __future__ import annotations
@@ -40,13 +40,15 @@ from helix.workers.tasks import end_tasks, first_of
 LEASE_S = 15.0
 LOOK_S = 2.0
 SILENT_S = 600.0
-"""The seconds after which a silent process of another machine counts as dead."""
+"""The number of seconds after which a silent process on another machine is considered dead."""
 PAUSE_S = 0.05
-"""The seconds between two looks at the state, because any write to a SQLite file wakes its watchers."""
+"""The minimum number of seconds between two reads of the state. It is needed because any write to a SQLite file wakes its
+watchers."""
 
 
 class Supervisor:
-    """The supervisor of one runtime's agents. `registered` is read each time, so agents may be added while it runs."""
+    """The supervisor of one runtime's agents. `registered` is read each time, so agents may be added while the supervisor
+    is running."""
 
     def __init__(
         self,
@@ -86,11 +88,11 @@ class Supervisor:
                 await self.clock.sleep(PAUSE_S)
 
     def compare_soon(self) -> None:
-        """Compare the states again now."""
+        """Compare the states again without waiting for a change."""
         self._kicked.set()
 
     async def compare_once(self) -> None:
-        """Compare the desired state with the actual one, once, and begin the changes that are needed."""
+        """Compare the desired state with the actual state once, and start the necessary changes."""
         try:
             for entry in await read_entries(self.store):
                 known = self._registered.get(entry.agent_id)
@@ -102,7 +104,8 @@ class Supervisor:
             self._looked.notify_all()
 
     async def wait_until(self, reached: Callable[[], Awaitable[bool]], timeout_s: float) -> bool:
-        """Wait until `reached` returns True for the rows or the processes. False if it does not within `timeout_s`."""
+        """Wait until `reached` returns True for the rows or the processes. Return False if it does not within
+        `timeout_s`."""
         try:
             async with asyncio.timeout(timeout_s):
                 self.compare_soon()
@@ -129,8 +132,8 @@ class Supervisor:
         return [info for info in await self.manager.list_processes(entry.agent_id) if self._counts(info, entry)]
 
     async def is_at_rest(self, entry: AgentEntry) -> bool:
-        """Return whether the agent has the desired number of processes, all of the desired code, and running or given
-        up."""
+        """Return whether the agent has the desired number of processes, all with the desired code, and each either running
+        or abandoned."""
         infos = await self.list_counted(entry)
         up = [info for info in infos if info.status in (ProcessStatus.RUNNING, ProcessStatus.FAILED)]
         fresh = all(info.generation >= entry.restarts for info in infos)
@@ -139,8 +142,8 @@ class Supervisor:
     # --- one agent ------------------------------------------------------------------------------------------------
 
     async def _supervise(self, entry: AgentEntry, known: Registered) -> None:
-        """Begin the changes that an agent needs. An unexpected error is logged, because the other agents need supervision
-        too. Raises `StoreError`."""
+        """Start the changes that an agent needs. An unexpected error is logged, because the other agents also need
+        supervision. Raises `StoreError`."""
         try:
             await self._change_processes(entry, known)
         except StoreError:
@@ -174,7 +177,7 @@ class Supervisor:
         )
 
     async def _hold_lease(self, entry: AgentEntry) -> bool:
-        """Renew the lease of the agent, or take it if it is free."""
+        """Renew the agent's lease, or acquire it if it is free."""
         now = self.clock.now()
         mine = entry.supervisor == self.ident
         if mine and entry.supervisor_expires > now + 2 * LEASE_S / 3:
@@ -187,16 +190,16 @@ class Supervisor:
         return await change_entry(self.store, entry.agent_id, seen=seen, **me)
 
     def is_foreign(self, entry: AgentEntry) -> bool:
-        """Return whether another live runtime supervises the agent. The death of a runtime on this machine is known at
-        once."""
+        """Return whether another live runtime supervises the agent. The death of a runtime on this machine is known
+        immediately."""
         if entry.supervisor == self.ident or not entry.supervised(self.clock.now()):
             return False
         here = entry.supervisor_host == self._host
         return not here or is_living(entry.supervisor_pid, entry.supervisor_born)
 
     def _counts(self, info: ProcessInfo, entry: AgentEntry) -> bool:
-        """Return whether the process counts as a desired instance. A process that was given up counts until a start is
-        requested. Otherwise the supervisor would restart it for ever."""
+        """Return whether the process counts as a desired instance. A process that the supervisor gave up on counts until a
+        start is requested. Otherwise the supervisor would keep restarting it forever."""
         if f"drain {info.process_id}" in self._tasks:
             return False
         if info.status is ProcessStatus.FAILED:
@@ -207,8 +210,8 @@ class Supervisor:
         return info.status is not ProcessStatus.STOPPED
 
     async def _wanted(self, entry: AgentEntry) -> int:
-        """Return the desired number of processes, within the limit for all workers. If the number is 0 and a run waits,
-        set it to 1."""
+        """Return the desired number of processes, within the limit for all workers. If the number is 0 and a run is
+        waiting, set it to 1."""
         wanted = entry.wanted
         if wanted == 0 and await self._has_waiting_run(entry.agent_id):
             wanted = 1
@@ -232,7 +235,7 @@ class Supervisor:
         await self.manager.restart_process(info.process_id, command=self._command(known), generation=entry.restarts)
 
     async def _drain(self, running: list[ProcessInfo], surplus: int) -> None:
-        """End the surplus processes. Idle ones go first, and all finish their work."""
+        """End the surplus processes, idle ones first. All of them finish their work."""
         if surplus <= 0:
             return
         busy = {row.value["owner"] for row in await self.queue.open_work()}
@@ -241,7 +244,7 @@ class Supervisor:
             self._run_in_background(f"drain {info.process_id}", end)
 
     async def _stop(self, entry: AgentEntry) -> None:
-        """End all processes of the agent, and its runs at work."""
+        """End all processes of the agent, and its active runs."""
         await self._stop_runs(entry)
         there = [info for info in await self.manager.list_processes(entry.agent_id) if info.status not in OVER]
         end = self.manager.kill_process if entry.force else self.manager.stop_process
@@ -262,7 +265,7 @@ class Supervisor:
                 await self.executor.interrupt(session_id, "its agent was stopped", run_id=run_id)
 
     async def _end_processes_here(self, agent_name: str) -> None:
-        """End the processes here, because another runtime supervises the agent now."""
+        """End the processes here, because another runtime now supervises the agent."""
         for info in await self.manager.list_processes(agent_name):
             if info.status not in OVER:
                 self._run_in_background(
@@ -295,14 +298,14 @@ class Supervisor:
         self.compare_soon()
 
     async def _release(self, info: ProcessInfo, crashed: bool, handed_over: bool = False) -> None:
-        """Release at once the executions that an ended worker held."""
+        """Release the executions that an ended worker held, without waiting for their leases to expire."""
         for name in await self.queue.release_dead_worker(info.worker_id, died=crashed, handed_over=handed_over):
             logger.warning("worker %s ended and held the execution %s: it is free again", info.worker_id, name)
 
     async def _expire_orphans(self, entry: AgentEntry) -> None:
         """Record the end of processes whose supervisor is dead, because they end on their own and leave no record. This
-        runtime cannot look at another machine (a container that was replaced). A process there that is silent for long
-        counts as dead, and the leases of its runs expire."""
+        runtime cannot inspect another machine (such as a container that was replaced). A process there that has been silent
+        for too long is considered dead, and the leases of its runs expire."""
         processes, now = await read_processes(self.store, entry.agent_id), self.clock.now()
         for info in processes:
             if info.supervisor == self.ident or info.status in OVER:

@@ -10,8 +10,8 @@ AGAIN_S = 1.0
 
 
 async def end_tasks(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel the tasks, and return once they have ended. Their exceptions are dropped. The cancellation is repeated
-    each second, because `asyncio.wait_for`, which libraries use too, can lose one in Python 3.11."""
+    """Cancel the tasks, and return once they have ended. Their exceptions are dropped. The cancellation is repeated each
+    second, because `asyncio.wait_for`, which libraries also use, can lose a cancellation in Python 3.11."""
     for task in tasks:
         task.cancel()
     left = {task for task in tasks if not task.done()}
@@ -25,8 +25,8 @@ async def end_tasks(*tasks: asyncio.Task[Any]) -> None:
 
 
 async def first_of(*waits: Awaitable[object], timeout_s: float | None = None) -> None:
-    """Return once one of `waits` is done or has failed, or after `timeout_s`. The other coroutines are then cancelled;
-    tasks go on."""
+    """Return once one of `waits` is done or has failed, or after `timeout_s`. The other coroutines are then cancelled, but
+    tasks continue."""
     own = [asyncio.ensure_future(wait) for wait in waits if not isinstance(wait, asyncio.Future)]
     given = [wait for wait in waits if isinstance(wait, asyncio.Future)]
     try:

@@ -1,8 +1,8 @@
-"""Measures what a process uses, and enforces its limits.
+"""Measures the resource usage of a process, and enforces its limits.
 
-Law: the process is measured from outside, because a process that uses too much may no longer respond. Memory is the
-resident memory of the process and of its descendants. A process over its memory limit is ended. For CPU, the process is
-bound to as many cores as the limit needs, if the system allows it (Linux). That cannot enforce a limit with a fraction
+Law: the process is measured from the outside, because a process that uses too much may no longer respond. Memory is the
+resident memory of the process and its descendants. A process that exceeds its memory limit is ended. For CPU, the process
+is bound to as many cores as the limit needs, if the system allows it (Linux). That cannot enforce a limit with a fraction
 of a core. For such a limit the process group is paused (SIGSTOP, SIGCONT) whenever it has used more than its share.
 """
 
@@ -20,18 +20,18 @@ import psutil
 
 MIB = 1024 * 1024
 SLICE_S = 0.1
-"""The seconds after which CPU use above the share is noticed."""
+"""The number of seconds before CPU use above the share is noticed."""
 LONGEST_STOP_S = 1.0
-"""The longest pause of a process in seconds, because it must renew its leases."""
+"""The longest pause of a process, in seconds. It is limited because the process must renew its leases."""
 _turn = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The usage of a process and its descendants at one moment."""
+    """The usage of a process and its descendants at one point in time."""
 
     cpu_s: float
-    """The CPU seconds (user and system) that were used since the processes began."""
+    """The CPU seconds (user and system) used since the processes started."""
     memory_mb: float
     """The resident memory in MiB."""
 
@@ -45,7 +45,7 @@ def read_usage(pid: int) -> Reading | None:
         return None
     cpu_s, memory = 0.0, 0
     for member in family:
-        with contextlib.suppress(psutil.Error):  # it ended meanwhile
+        with contextlib.suppress(psutil.Error):  # it has ended in the meantime
             with member.oneshot():
                 times = member.cpu_times()
                 cpu_s += times.user + times.system
@@ -55,7 +55,7 @@ def read_usage(pid: int) -> Reading | None:
 
 def bind_cores(pid: int, cores: float) -> bool:
     """Bind the process to this number of cores. Return whether that alone enforces the limit."""
-    with contextlib.suppress(psutil.Error, OSError):  # it has ended already
+    with contextlib.suppress(psutil.Error, OSError):  # it has already ended
         process = psutil.Process(pid)
         if not hasattr(process, "cpu_affinity"):
             return False
@@ -63,7 +63,7 @@ def bind_cores(pid: int, cores: float) -> bool:
         needed = math.ceil(cores)
         if needed >= len(there):
             return cores >= len(there)
-        first = next(_turn)  # each further process begins at another core
+        first = next(_turn)  # each further process starts at another core
         process.cpu_affinity([there[(first + n) % len(there)] for n in range(needed)])
         return cores == needed
     return False

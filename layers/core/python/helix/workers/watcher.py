@@ -1,7 +1,7 @@
-"""FileWatcher: restarts running agents when their files change. It is for development on this machine.
+"""FileWatcher: restarts running agents when their files change. It is meant for local development.
 
-Law: a new process imports all modules again, so it runs the saved code. A run at work is handed over at its next pause.
-New, changed and deleted files count alike.
+Law: a new process imports all modules again, so it runs the saved code. An active run is handed over at its next pause.
+New, changed and deleted files are treated alike.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ STOP_S = 5.0
 
 
 class WatcherConfig(Config):
-    """The settings of a `FileWatcher`. Raises `DefinitionError`, which names the wrong field."""
+    """The settings of a `FileWatcher`. Raises `DefinitionError`, which names the invalid field."""
 
     watch_paths: list[Text] = Field(default_factory=list)
-    """The files and folders to watch. Those that do not exist when watching begins are skipped, with a line in the log."""
+    """The files and folders to watch. Those that do not exist when watching starts are skipped, and the log says so."""
     ignore_patterns: list[Text] = Field(default=["__pycache__", "*.pyc", ".git", "venv"])
-    """The patterns of ignored names. A file is ignored if a pattern matches its name or that of one of its folders."""
+    """The patterns for ignored names. A file is ignored if a pattern matches its name or the name of one of its folders."""
     patterns: list[Text] = Field(default=["*.py"])
-    """The patterns of the names of watched files."""
+    """The patterns for the names of watched files."""
     debounce_seconds: float = Field(default=1.0, ge=0)
-    """The quiet time: agents restart once nothing has changed for that long."""
+    """The time without changes after which agents restart."""
 
     def is_watched(self, path: Path) -> bool:
         ignored = any(fnmatch(part, pattern) for part in path.parts for pattern in self.ignore_patterns)
@@ -45,7 +45,7 @@ class WatcherConfig(Config):
 
 
 class FileWatcher:
-    """Watches files and restarts agents. `reloads` counts the restarts; `changed` is notified of each."""
+    """Watches files and restarts agents. `reloads` counts the restarts, and `changed` is notified of each one."""
 
     def __init__(self, config: WatcherConfig, runtime: AgentRuntime) -> None:
         self.config, self._runtime = config, runtime
@@ -56,7 +56,7 @@ class FileWatcher:
         self._task: asyncio.Task[None] | None = None
 
     async def start_monitoring(self) -> None:
-        """Begin to watch. No change after the return is missed. Idempotent."""
+        """Start watching. No change after this method returns is missed. Idempotent."""
         if self._task is not None:
             return
         paths = [Path(path) for path in self.config.watch_paths]
@@ -94,7 +94,7 @@ class FileWatcher:
         )
         clock, changed, last = asyncio.get_running_loop().time, set[str](), 0.0
         async for batch in changes:
-            self._watching.set()  # it yields at its first timeout at the latest
+            self._watching.set()  # it yields on its first timeout at the latest
             if batch:
                 changed.update(Path(path).name for _, path in batch)
                 last = clock()
@@ -104,7 +104,8 @@ class FileWatcher:
 
     async def _reload(self, changed: Collection[str]) -> None:
         names = ", ".join(sorted(changed))
-        # An agent that should run but does not was given up, perhaps because of the code that has now changed.
+        # The supervisor gave up on any agent that should be running but is not, perhaps because of the code that has now
+        # changed.
         running = [found["agent_id"] for found in await self._runtime.list_agents() if found["wanted"] > 0]
         logger.info("hot reload: %s changed; restarting %s", names, ", ".join(running) or "no agents")
         results = await asyncio.gather(*(self._runtime.restart_agent(it) for it in running), return_exceptions=True)

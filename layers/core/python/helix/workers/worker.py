@@ -1,8 +1,8 @@
-"""A worker: claims waiting executions, and plays them (`helix.workers.execution`).
+"""A worker, which claims waiting executions and plays them (`helix.workers.execution`).
 
-Law: it executes one root run at a time, so it counts as one instance. Besides that, it executes all available
-sub-agents' runs concurrently, so that a tree of agents cannot deadlock. It renews the executions that it holds, and
-immediately drops those that it has lost.
+Law: it executes one root run at a time, so it counts as one instance. In addition, it concurrently executes all available
+sub-agents' runs, so that a tree of agents cannot deadlock. It renews the executions that it holds, and immediately drops
+those that it has lost.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from helix.workers.tasks import end_tasks, first_of
 
 LOOK_S = 5.0
 AGAIN_S = 5.0
-"""The seconds before the retry of an execution whose failure could not even be recorded."""
+"""The number of seconds before retrying an execution whose failure could not even be recorded."""
 
 
 class Worker:
-    """A worker for the runs of `agents`. It takes sub-agents' executions of every agent that the engine knows.
+    """A worker for the runs of `agents`. It accepts sub-agents' executions for every agent that the engine knows.
     `worker_id` names one life of one process. It must not contain `/`."""
 
     def __init__(self, engine: Engine, queue: WorkQueue, worker_id: str, agents: Collection[str]) -> None:
@@ -38,8 +38,8 @@ class Worker:
         return [execution.work for execution, _ in self._playing.values()]
 
     async def serve(self) -> None:
-        """Work until `drain` or `leave`, and until everything that it holds is done or given back. When cancelled, it
-        gives everything back at once."""
+        """Work until `drain` or `leave` is called, and then until everything that it holds is done or returned. When
+        cancelled, it returns everything immediately."""
         renewing = asyncio.create_task(self._renew())
         try:
             await self._claim()
@@ -48,12 +48,12 @@ class Worker:
             await end_tasks(renewing)
 
     def drain(self) -> None:
-        """Take no more runs, and finish those at work."""
+        """Stop taking runs, and finish the active ones."""
         self._draining = True
         self._changed.set()
 
     def leave(self) -> None:
-        """Take no more executions, and give back each run at the next point where another worker can continue."""
+        """Stop taking executions, and return each run at the next point where another worker can continue."""
         self._leaving = True
         self.drain()
         for execution, _ in self._playing.values():
@@ -77,7 +77,7 @@ class Worker:
 
     def _is_wanted(self, value: Value) -> bool:
         if self._leaving or value["name"] in self._playing:
-            return False  # another worker's now, and not yet dropped here
+            return False  # another worker has it now, and this one has not dropped it yet
         if not value["root"]:
             return (not self._draining or bool(self._playing)) and self._knows(value["agent_type"])
         busy = any(work.root for work in self.held)
@@ -92,7 +92,7 @@ class Worker:
 
     def _begin(self, work: Work) -> None:
         execution = Execution(self.engine, self.queue, work)
-        if self._leaving:  # asked to leave while it claimed
+        if self._leaving:  # the worker was asked to leave while it was claiming
             execution.leave()
         task = asyncio.get_running_loop().create_task(self._play(execution), name=f"helix:{work.name}")
         self._playing[work.name] = execution, task
@@ -119,7 +119,7 @@ class Worker:
             else:
                 await self.queue.give_back(work)
         except asyncio.CancelledError:
-            await self._return_execution(work, 0)  # harmless if it was stopped or lost
+            await self._return_execution(work, 0)  # has no effect if the execution was stopped or lost
             raise
         except Exception:
             logger.exception("run %s cannot be executed now", work.part.run_id)
@@ -132,7 +132,7 @@ class Worker:
             logger.warning("run %s could not be released; its lease will expire", work.part.run_id, exc_info=True)
 
     async def _listen(self, execution: Execution, playing: asyncio.Task[object]) -> None:
-        """Listen for tokens, and for a stop of the execution."""
+        """Listen for tokens, and for a request to stop the execution."""
         with self.queue.signals_of(execution.work) as watch:
             while True:
                 try:

@@ -1,5 +1,5 @@
 """The form that answers a waiting call. The user approves it (optionally with edited arguments) or denies it, enters the
-result of a client tool, or says what became of a call with an unknown outcome.
+result of a client tool, or says what happened to a call with an unknown outcome.
 
 Law: the service checks the answer. If the service refuses it, the form shows why and keeps the text that the user typed.
 """

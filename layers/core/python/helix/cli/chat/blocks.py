@@ -34,12 +34,12 @@ _MARKS.update({"done": ("✓", "green"), "failed": ("✗", "red")})
 
 
 def to_printable(text: str) -> str:
-    """Return the text without anything that the screen would interpret."""
+    """Return the text without characters that the terminal or Textual would interpret."""
     return printable(text.replace("\u2028", " ").replace("\u2029", " "))
 
 
 def content(*parts: str | tuple[str, str]) -> Content:
-    """Join texts, or texts with their styles."""
+    """Join strings, which may have styles, into one `Content`."""
     pairs = [(part, "") if isinstance(part, str) else part for part in parts]
     return Content.assemble(*(Content.styled(to_printable(text), _themed(style)) for text, style in pairs))
 
@@ -269,7 +269,7 @@ class StepBlock(Vertical):
 
 
 class Summarised(Fold):
-    """A notice about a summary, which its line expands to."""
+    """A notice about a summary. Expanding its line shows the summary."""
 
     def __init__(self, notice: Notice) -> None:
         super().__init__(lambda: Static(content((notice.text[:MOST_CHARS], "dim"))))
@@ -283,7 +283,7 @@ class Summarised(Fold):
 
 
 class LineBlock(Static):
-    """A message of the user, or a notice."""
+    """A message from the user, or a notice."""
 
     def __init__(self, item: User | Notice) -> None:
         super().__init__(classes="user" if isinstance(item, User) else "notice")

@@ -1,8 +1,8 @@
 """The session that a chat shows: its stored rows, its stream, and the user's actions on it.
 
-Law: the stored session is read once. Then its stream is followed across runs, including those that other clients start. A
-refusal or a lost connection never loses the user's text. The text is sent, waits for the end of the run, or is returned to
-the prompt.
+Law: the stored session is read once. Afterwards its stream is followed across runs, including those that other clients
+start. A refusal or a lost connection never loses the user's text. The text is sent, waits for the end of the run, or is
+returned to the prompt.
 """
 
 from __future__ import annotations
@@ -78,18 +78,18 @@ class ChatSession:
 
     @property
     def busy(self) -> bool:
-        """Whether a live process executes a run, or a run is being started."""
+        """Whether a live process is executing a run, or a run is being started."""
         return self._starting or (self.status == "running" and not self.stalled)
 
     @property
     def stalled(self) -> bool:
-        """Whether the process of the run has died. Then /resume or the next message takes the run over."""
+        """Whether the run's process has died. If so, /resume or the next message takes over the run."""
         return self.state is not None and lapsed(self.state, SystemClock().now())
 
-    # --- what the user does ---------------------------------------------------------------------------------------------
+    # --- the user's actions ---------------------------------------------------------------------------------------------
 
     async def send(self, text: str) -> None:
-        """Start a run with the message. While a run is active, queue the message until it ends. Raises the service's
+        """Start a run with the message. If a run is active, queue the message until it ends. Raises the service's
         errors."""
         if self.busy:
             self.queued.append(text)
@@ -155,7 +155,8 @@ class ChatSession:
         self._drains.add(task := asyncio.create_task(read()))
         task.add_done_callback(self._drains.discard)
 
-    # --- what is stored, and what comes ---------------------------------------------------------------------------------
+    # --- the stored session, and its stream
+    # ---------------------------------------------------------------------------------
 
     async def refresh(self) -> None:
         """Reload the session's status and budgets."""
@@ -235,7 +236,7 @@ class ChatSession:
         await self._read_stored(child)
 
     async def _process_message(self, message: StreamMessage) -> bool:
-        """Process a message of the stream. Return whether the session must be reloaded from its beginning."""
+        """Process a message from the stream. Return whether the session must be reloaded from its beginning."""
         own, replayed = message.session_id == self.session_id, message.sequence <= self._base
         if own and message.kind == "chunk" and message.run_id and message.run_id not in self.conversation.runs:
             self.conversation.runs.add(message.run_id)
@@ -257,8 +258,8 @@ class ChatSession:
         return False
 
     async def _insert_user_message(self, run_id: str) -> None:
-        """Insert the user's message of a run, unless the conversation contains it already. Another client may have started
-        the run, or the message was sent only just now."""
+        """Insert the user message that started a run, unless the conversation already contains it. Another client may have
+        started the run, or the message may have just been sent."""
         found = await self.client.get_messages(str(self.session_id), limit=RECENT)
         for message in _MESSAGES.validate_python(found["messages"]):
             if isinstance(message, UserMessage) and message.run_id == run_id and not self.conversation.has(run_id):

@@ -1,7 +1,7 @@
 """`helix chat`: a conversation with an agent in one session.
 
 Law: everything is stored, so the user can leave at any time without losing anything. The full-screen chat needs a terminal
-and Textual, which no other command imports. Without them, for example in scripts, the chat uses plain lines.
+and Textual, which no other command imports. Without them, for example in scripts, the chat prints plain lines.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class ChooseRow(ShowTable):
 
 @dataclass(frozen=True)
 class OpenSession:
-    """An outcome: the chat continues in another session."""
+    """An outcome after which the chat continues in another session."""
 
     session_id: str | None
     """The session to continue in. None for a new one."""
@@ -76,7 +76,7 @@ class OpenSession:
 
 @dataclass(frozen=True)
 class ContinueRun:
-    """An outcome: the chat continues the session's run."""
+    """An outcome after which the chat continues the session's run."""
 
     verb: str
     """The client verb that continues it: `resume` or `retry`."""
@@ -84,7 +84,7 @@ class ContinueRun:
 
 @dataclass(frozen=True)
 class LeaveChat:
-    """An outcome: the chat ends."""
+    """An outcome after which the chat ends."""
 
 
 Outcome = ShowTable | OpenSession | ContinueRun | LeaveChat

@@ -1,7 +1,7 @@
 """A line-by-line chat for pipes, simple terminals and `--plain`.
 
-Law: it asks for the answers to a paused run one by one, wherever the agent runs. In a pipe every line is a message, except
-the commands that leave the chat, because only a person types commands.
+Law: it asks for the answers that a paused run needs one by one, wherever the agent runs. In a pipe, every line except the
+commands that leave the chat is a message, because only a person types commands.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from helix.core.handles import Confirmation
 
 
 def converse(partner: Partner, where: Where, name: str, session_id: str | None) -> int:
-    """Chat until the user leaves. Return the exit code of the last run, or 0 without a run."""
+    """Chat until the user leaves. Return the exit code of the last run, or 0 if there was none."""
     if sys.stdin.isatty():
-        with contextlib.suppress(ImportError):  # not on every system
+        with contextlib.suppress(ImportError):  # not available on every system
             import readline  # noqa: F401  # gives input() its history and editing
         write(f"{name}: type a message, or /help; an empty line or Ctrl-D leaves.\n")
     with asyncio.Runner() as runner:
@@ -60,7 +60,7 @@ class Chat:
         return await self._commands.execute(self._client, line, self.session_id)
 
     def loop(self) -> int:
-        """Ask for the answers that the session waits for, then send messages until the end of the input."""
+        """Ask for the answers that the session is waiting for, then send messages until the end of the input."""
         goes_on = self.session_id is None or self._answer_questions(self.session_id)
         while goes_on and (message := self._ask("> ")) and message not in commands.LEAVE:
             if message.startswith("/") and sys.stdin.isatty():
@@ -70,7 +70,7 @@ class Chat:
         return self._code
 
     def _execute_command(self, line: str) -> bool:
-        """Execute a command. Return whether the chat goes on."""
+        """Execute a command. Return whether the chat continues."""
 
         try:
             outcome = self._runner.run(self._read_outcome(line))
@@ -105,7 +105,7 @@ class Chat:
             write(shown.note)
 
     def _follow_turn(self, playing: Coroutine[Any, Any, Result]) -> bool:
-        """Wait for a run. If it pauses, ask for the answers. Return whether the chat goes on."""
+        """Wait for a run. If it pauses, ask for the answers. Return whether the chat continues."""
         try:
             result = self._runner.run(playing)
         except CallerError as error:
@@ -118,7 +118,7 @@ class Chat:
         return result.status != "paused" or self._answer_questions(result.session_id)
 
     def _answer_questions(self, session_id: str) -> bool:
-        """Ask for the answers that the session waits for, and give them. Return whether the chat goes on."""
+        """Ask for the answers that the session is waiting for, and submit them. Return whether the chat continues."""
         if not self._runner.run(self._partner.questions(session_id)):
             return self._code != STOPPED
         self._code = STOPPED
@@ -146,7 +146,7 @@ class Chat:
         return Confirmation(question.call_id, approved=text.lower() in ("y", "yes")) if text else None
 
     def _ask(self, prompt: str) -> str:
-        """Read a line from the user and strip it. At the end of the input and at Ctrl-C, return an empty text."""
+        """Read a line from the user and strip it. Return an empty string at the end of the input or on Ctrl-C."""
         try:
             return ask(prompt)
         except (EOFError, KeyboardInterrupt):

@@ -1,7 +1,7 @@
-"""The chat on the screen: the history, the form of a waiting call, the prompt, and a line with status and cost.
+"""The full-screen chat: the history, the form for a waiting call, the prompt, and a line with status and cost.
 
 Law: the screen shows the data of `ChatSession` and the outcomes of `Commands`, and makes no decisions itself. It is
-redrawn a few times per second, however fast the stream is.
+redrawn a few times per second, regardless of the speed of the stream.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ PLAIN_CSS = """
 TextArea:nocolor .text-area--cursor, OptionList:nocolor > .option-list--option-highlighted { text-style: reverse; }
 FoldHeading:focus:nocolor, Button:focus:nocolor { text-style: reverse; }
 """
-"""Styles without colours. They show the focused element in reverse video."""
+"""Styles without colours. The focused element is shown in reverse video."""
 
 
 class PrintableText(LineFilter):
@@ -264,7 +264,7 @@ class ChatScreen(App[None]):
     def show_address(self, event: Markdown.LinkClicked) -> None:
         self.notify(one_line(event.href), title="Address", markup=False)
 
-    # --- what the user does -----------------------------------------------------------------------------------------------
+    # --- the user's actions -----------------------------------------------------------------------------------------------
 
     @on(Prompt.Sent)
     @work
@@ -303,7 +303,7 @@ class ChatScreen(App[None]):
                 self.exit()
 
     async def action_stop(self, control: bool) -> None:
-        """Interrupt the run; if pressed again, leave the chat. If text is selected, Ctrl+C copies it instead. In a form,
+        """Interrupt the run or, if pressed again, leave the chat. If text is selected, Ctrl+C copies it instead. In a form,
         Escape leaves the form instead."""
         if control and (selected := self.screen.get_selected_text()):
             self.copy_to_clipboard(selected)
@@ -333,7 +333,7 @@ class ChatScreen(App[None]):
 
 
 class AgentService(StoreService):
-    """The service on a store, with an agent that runs in this process."""
+    """The service for a store, with an agent that runs in this process."""
 
     def __init__(self, local: LocalAgent) -> None:
         super().__init__(local.db)
@@ -350,7 +350,7 @@ class AgentService(StoreService):
 
 
 def run_screen(partner: Partner, where: Where, session_id: str | None) -> int:
-    """Chat on the screen until the user leaves. Return the exit code of the last run, or 0 without a run."""
+    """Run the full-screen chat until the user leaves. Return the exit code of the last run, or 0 if there was none."""
 
     def connect() -> HelixClient:
         if isinstance(partner, LocalAgent):

@@ -1,4 +1,4 @@
-"""Tables that open over the chat, to read or to choose a row from."""
+"""Tables that open on top of the chat, for reading or for choosing a row."""
 
 from __future__ import annotations
 

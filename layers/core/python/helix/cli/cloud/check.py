@@ -1,8 +1,8 @@
 """`helix check --stage`: a smoke test of a deployed stage, with a report that is safe to share.
 
-Law: it changes nothing permanently. Its sessions belong to a dedicated user and are deleted. Its key is revoked, and would
+Law: it makes no permanent changes. Its sessions belong to a dedicated user and are deleted. Its key is revoked, and would
 expire anyway. The alarm that it sets returns to its real state within a minute. The report does not contain secrets,
-account numbers, or data of other users.
+account numbers, or other users' data.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The checks of `helix check --stage`, one function each.
 
 Law: a check asserts what a user would see through the stage's own interfaces: its socket, its alarms and its log. It waits
-at most `PATIENCE_S` for a state. After a timeout it reports the state that it waited for.
+at most `PATIENCE_S` for a state. If that times out, it reports the state that it was waiting for.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from helix.runtime.tables import open_stage
 PATIENCE_S = 120.0
 LOOK_S = 0.5
 QUIET_S = 2.0
-"""The seconds without a chunk after which the client polls the service for the run's result."""
+"""The number of seconds without a chunk after which the client polls the service for the run's result."""
 KEY_S = 3600.0
 USER = "helix-check"
 MESSAGE_CHARS = 40_000
@@ -55,12 +55,12 @@ class Finding:
     seconds: float
     """The duration of the check."""
     detail: str
-    """The reason for a failure, or a remark. May be empty."""
+    """The reason for a failure, or a remark. It may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageClients:
-    """A stage as CloudFormation describes it, with AWS clients."""
+    """A stage as described by CloudFormation, with AWS clients."""
 
     stage: str
     """The name of the stage."""
@@ -92,7 +92,7 @@ class StageClients:
 
 @dataclass(frozen=True, slots=True)
 class SocketAccess:
-    """The URL and key with which the checks open the stage's socket."""
+    """The URL and key that the checks use to open the stage's socket."""
 
     url: str | None = None
     """The WebSocket URL. None: the one in the stage's outputs."""
@@ -104,7 +104,7 @@ AS_DEPLOYED = SocketAccess()
 
 
 class Probe:
-    """The connection and the sessions that the checks of one report share. Exiting the context deletes the sessions and
+    """The connection and the sessions that all checks in a report share. Exiting the context deletes the sessions and
     revokes the key if it created one."""
 
     def __init__(self, clients: StageClients, access: SocketAccess) -> None:
@@ -209,7 +209,7 @@ async def alarm(probe: Probe) -> str:
 
 
 async def set_off_alarm(probe: Probe, name: str) -> None:
-    """Set the alarm of this name, and wait until `govern` has recorded it."""
+    """Set the alarm with this name, and wait until `govern` has recorded it."""
     (before,) = await probe.store.get([alarm_key(name)])
     await probe.aws("cloudwatch", "set_alarm_state", AlarmName=name, StateValue="ALARM", StateReason=REASON)
 

@@ -39,7 +39,7 @@ def demo(
         bool, typer.Option("--kill", help="Kill the worker three times, and say what continued where")
     ] = False,
 ) -> int:
-    """State is kept apart from that of `helix dev`."""
+    """The state is kept separate from that of `helix dev`."""
     with _kills(kill) as kills:
         return _demo(CloudOptions(project, state, model), question or QUESTION, agent, kills)
 

@@ -44,23 +44,24 @@ from helix.runtime.tables import open_tables
 
 OFFLINE_REGION = "us-east-1"
 IN_PLACE = "--no-staging"
-"""The option with which CDK uploads layers from the folder they were built in. By default it copies them first: 170 MB."""
+"""The option that makes CDK upload layers from the folder they were built in. By default it copies them first, all 170
+MB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """Options of the commands that deploy or destroy a stage."""
+    """Options for the commands that deploy or destroy a stage."""
 
     stage: StageName = "dev"
-    """The name of the stage. A `stage` in `context` replaces it."""
+    """The name of the stage. A `stage` in `context` overrides it."""
     profile: Profile = None
-    """The profile of the AWS configuration. None: the default one."""
+    """The AWS configuration profile. None: the default profile."""
     region: Region = None
-    """The AWS region. None: that of `context` or of the AWS configuration."""
+    """The AWS region. None: the region from `context` or the AWS configuration."""
     context: Context = None
-    """Settings of the deployment as `KEY=VALUE`, which CDK gets as its context."""
+    """Deployment settings as `KEY=VALUE`, which are passed to CDK as context."""
     project: Project = "."
-    """The project's folder, or one below it."""
+    """The project's folder, or one of its subfolders."""
 
 
 class Target:
@@ -80,7 +81,7 @@ class Target:
         self.construct, self.stack = f"Helix-{self.stage}", f"helix-{self.stage}"  # the names in CDK and CloudFormation
 
     def setting(self, name: str, default: str) -> str:
-        """Return a setting of the command line, or else of the project, as text."""
+        """Return a setting from the command line, or else from the project, as a string."""
         found = self.context.get(name, self.settings.get(name, default))
         return found if isinstance(found, str) else json.dumps(found)
 
@@ -210,7 +211,7 @@ def check_console(target: Target) -> None:
 
 
 def keep_log_role(target: Target) -> None:
-    """Keep an existing role with which API Gateway writes the logs of all APIs of the account in this region.
+    """Keep an existing role that API Gateway uses to write the logs of all of the account's APIs in this region.
 
     The stack sets the role if it is missing. It replaces an existing role only if the setting `api_log_role` says so.
     """
@@ -220,8 +221,8 @@ def keep_log_role(target: Target) -> None:
 
 
 def read_concurrency(target: Target) -> None:
-    """Set `concurrency` of the context to the concurrency that Lambda allows the stage. This is the account's unreserved
-    concurrency in the region plus what the stage's own functions already reserve."""
+    """Set `concurrency` in the context to the concurrency that is available to the stage. This is the account's unreserved
+    concurrency in the region plus the concurrency that the stage's own functions already reserve."""
     if target.setting("concurrency", "") != "" or target.setting("offline", "") == "true":
         return
     client = target.client("lambda")
@@ -236,7 +237,7 @@ def read_concurrency(target: Target) -> None:
 
 
 def create_first_key(target: Target, outputs: Mapping[str, str], user: str) -> str | None:
-    """Create a key for `user`. Return None if the stage has keys already."""
+    """Create a key for `user`. Return None if the stage already has keys."""
     keys = ApiKeys(_open_control(target, outputs), SystemClock())
 
     async def make() -> str | None:
@@ -248,7 +249,7 @@ def create_first_key(target: Target, outputs: Mapping[str, str], user: str) -> s
 
 
 def create_metrics_token(target: Target, outputs: Mapping[str, str]) -> str | None:
-    """Create the bearer token for /metrics. Return None if the stage has one already."""
+    """Create the bearer token for /metrics. Return None if the stage already has one."""
     return asyncio.run(make_token(_open_control(target, outputs), SystemIds()))
 
 

@@ -1,7 +1,8 @@
 """Checks before a deployment. They refuse changes that would fail or lose data.
 
 Law: a stage that has a customer managed key keeps it. Existing objects and log lines stay encrypted with it even if another
-key replaces it, and are unreadable without it. A stage without such a key may get one, because its old data stays readable.
+key replaces it, and are unreadable without it. A stage without such a key may be given one, because its old data stays
+readable.
 
 A stage cannot change between `kinesis` and `direct` in one step. In between it uses `both`, until invocations of the
 earlier code have ended and all chunks in Kinesis are in the log (docs/adr/0028-streams-without-kinesis.md).
@@ -21,13 +22,13 @@ from helix.ports.clock import Clock
 
 MISSING_SECRET = ("ParameterNotFound", "ResourceNotFoundException")
 FLIGHT_S = 20 * 60.0
-"""The wait in seconds after the deployment of `both`. An invocation runs for at most 15 minutes."""
+"""The number of seconds to wait after deploying `both`. An invocation runs for at most 15 minutes."""
 LATE = ("chunks-behind", "chunks-refused")
 """The alarms of a projector that has not yet processed all chunks in Kinesis."""
 
 
 def keep_key(deployed: Deployed | None, wanted: str, context: MutableMapping[str, str]) -> None:
-    """Set `key` of `context` to `own` if the stage has a customer managed key. `wanted` is the user's setting, or "".
+    """Set `key` in `context` to `own` if the stage has a customer managed key. `wanted` is the user's setting, or "".
     Raises `RefusedError` if the setting would replace the key."""
     if deployed is None or not any(resource.kind == KEY for resource in deployed.resources):
         return
@@ -40,8 +41,8 @@ def keep_key(deployed: Deployed | None, wanted: str, context: MutableMapping[str
 
 
 def check_secrets(client: Callable[[str], Any], places: Mapping[SecretPlace, str]) -> None:
-    """Raise `RefusedError` with the names of missing secrets. ARNs are not checked: a secret in another account may be
-    readable only for the functions."""
+    """Raise `RefusedError` with the names of missing secrets. ARNs are not checked, because a secret in another account may
+    be readable only by the functions."""
     missing = {
         name: place for place, name in places.items() if not place.id.startswith("arn:") and _is_missing(client, place)
     }
@@ -65,7 +66,7 @@ def _is_missing(client: Callable[[str], Any], place: SecretPlace) -> bool:
 def check_shards(kinesis: Any, stream: str, shards: int) -> None:
     """Raise `RefusedError` if Kinesis would refuse to change `stream` to `shards` shards.
 
-    In one step, Kinesis can at most double or halve the number of shards. A new stream may have any number. With 0, Kinesis
+    Kinesis can at most double or halve the number of shards in one step. A new stream may have any number. With 0, Kinesis
     chooses the number.
     """
     if shards == 0:

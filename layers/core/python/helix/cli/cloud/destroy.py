@@ -1,7 +1,7 @@
-"""`helix destroy`: delete a stage. The command lists the resources that stay, before and after the deletion.
+"""`helix destroy`: delete a stage. The command lists the retained resources before and after the deletion.
 
-Law: the command stops all runs before the deletion and waits at most `stopping.PATIENCE_S` for them. CloudFormation says
-which resources it retains. Only buckets and tables that the stack's own template does not retain are emptied and
+Law: the command stops all runs before the deletion and waits at most `stopping.PATIENCE_S` for them. CloudFormation
+determines which resources it retains. Only buckets and tables that the stack's own template does not retain are emptied and
 unprotected.
 """
 
@@ -78,7 +78,7 @@ def _stop(target: Target, deployed: Deployed) -> None:
 
 def _delete(target: Target, deployed: Deployed) -> None:
     """Delete the stack. If that fails because functions that were still running wrote to an emptied bucket, empty it and
-    retry. By then the functions are deleted."""
+    retry. By then the functions have been deleted."""
     protect_tables(target.client("dynamodb"), deployed)
     _empty(target, deployed)
     try:

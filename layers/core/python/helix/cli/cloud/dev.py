@@ -1,7 +1,8 @@
 """`helix dev`: run the offline cloud in a terminal and show its traces, until Ctrl-C.
 
 Law: Ctrl-C and SIGTERM shut it down cleanly at any moment. If it cannot start, one line says why. Files with keys are never
-readable by anyone but their owner. If the user has set an endpoint for traces, they are sent there and not shown here.
+readable by anyone but their owner. If the user has configured an endpoint for traces, they are sent there and not shown
+here.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ Show = Callable[[list[Received]], None]
 
 @contextlib.contextmanager
 def tracing(show: Show, environment: Mapping[str, str] = os.environ) -> Iterator[tuple[dict[str, str], str | None]]:
-    """Receive traces while the block runs. Yield the environment variables for the functions, and the address that receives
-    the traces.
+    """Receive traces for the duration of the block. Yield the environment variables for the functions, and the address that
+    receives the traces.
 
-    If the user has set an endpoint, yield the user's own variables and that endpoint instead. Without OpenTelemetry, yield
-    no variables and None.
+    If the user has configured an endpoint, yield the user's own variables and that endpoint instead. Without OpenTelemetry,
+    yield no variables and None.
     """
     elsewhere = environment.get(ENDPOINT) or environment.get(TRACES_ENDPOINT)
     if elsewhere or not _has_opentelemetry():
@@ -91,27 +92,27 @@ StageName = Annotated[str, typer.Option("--stage", help="Name of the stage")]
 
 @dataclass(frozen=True, slots=True)
 class CloudOptions:
-    """Options of an offline cloud."""
+    """Options for an offline cloud."""
 
     project: Project = "."
-    """The project's folder, or one below it."""
+    """The project's folder, or one of its subfolders."""
     state: State = None
     """The folder where sessions are stored. None: `.helix` in the project."""
     model: Model = None
-    """The model for all agents. None: the one in the context, or else the agents' own models. If an API key for those is
-    missing, the demonstration model is used."""
+    """The model for all agents. None: the one in the context, or else the agents' own models. If an API key for one of
+    those is missing, the demonstration model is used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Serve:
-    """Options of `helix dev`."""
+    """Options for `helix dev`."""
 
     port: Annotated[int, typer.Option("--port", help="Port on 127.0.0.1; 0 for a free one")] = 4566
-    """The port of the emulator on 127.0.0.1, or 0 for a free one. The console gets the next one, if it is free."""
+    """The port of the emulator on 127.0.0.1, or 0 for a free one. The console gets the next port, if it is free."""
     auth: Annotated[bool, typer.Option("--auth/--no-auth", help="Enforce IAM")] = True
     """Whether the emulator enforces IAM, as AWS does."""
     watch: Annotated[bool, typer.Option("--watch/--no-watch", help="Reload code that changes")] = True
-    """Whether changed code of the project is reloaded."""
+    """Whether to reload the project's code when it changes."""
     logs: Annotated[str, typer.Option("--logs", help="`text` or `json`")] = "text"
     """The format of logs and traces: `text` or `json`."""
 
@@ -135,7 +136,7 @@ def dev(options: CloudOptions, serve: Serve, stage: StageName = "dev", context: 
             wanted: dict[str, Any] = {"port": serve.port, "auth": serve.auth, "variables": variables}
             cloud, choice, profiles = make_cloud(options, root, given, **wanted)
             with cloud:
-                if asked.is_set():  # the signal's exception may have been lost: Python drops it during cleanup
+                if asked.is_set():  # the signal's exception may be lost: Python drops it during cleanup
                     raise KeyboardInterrupt
                 Serving(cloud, as_json=as_json).serve(choice, profiles if serve.watch else None, began, traces)
     except KeyboardInterrupt:
@@ -176,13 +177,14 @@ class Serving:
         say("stopping; sessions are saved")
 
     def _warm(self) -> None:
-        """Warm up the functions while the user reads the welcome. If the cloud shuts down meanwhile, ignore the error."""
+        """Warm up the functions while the user reads the welcome message. If the cloud shuts down in the meantime, ignore
+        the error."""
         with contextlib.suppress(OfflineError):
             self._cloud.warm()
 
     def _watch(self, profiles: Any, watching: threading.Event) -> None:
         def show(done: Reloaded) -> None:
-            if not self._ended.is_set():  # otherwise Ctrl-C has ended the reload too
+            if not self._ended.is_set():  # otherwise Ctrl-C has also ended the reload
                 say(done.what if done.error is None else f"NOT reloaded, the previous code stays in use: {done.error}")
 
         watch(Reloader(self._cloud, profiles), self._ended, show, watching)
@@ -249,8 +251,8 @@ def make_cloud(
     """Create a cloud. Return it with its model and the agents' profiles. Raises `RefusedError` if the project's code is
     broken.
 
-    `context` is the CDK context. `aside` is a subfolder for its state, below the project's state folder. `wanted` contains
-    further options of `OfflineCloud`.
+    `context` is the CDK context. `aside` is a subfolder for the cloud's state, within the project's state folder. `wanted`
+    contains further options of `OfflineCloud`.
     """
     stored = root / STATE if options.state is None else Path(options.state)
     if options.state is None:
@@ -276,7 +278,7 @@ def make_cloud(
 
 
 def _read_operator_key(cloud: OfflineCloud) -> str:
-    """Return the operator's key, which is created once and stored beside the state."""
+    """Return the operator's key, which is created once and stored next to the state."""
     stored = cloud.folder / KEY_FILE
     if stored.is_file() and cloud.knows_operator(key := stored.read_text(encoding="utf-8").strip()):
         return key

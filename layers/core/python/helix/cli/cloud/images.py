@@ -1,4 +1,4 @@
-"""A check that the container images of a stage can be built, and a note about the offline cloud, which does without
+"""A check that the container images of a stage can be built, and a note about the offline cloud, which does not use
 them."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from helix.cli.output import RefusedError
 
 PROGRAM = "CDK_DOCKER"
-"""The environment variable with which CDK uses another program instead of `docker`."""
+"""The environment variable that makes CDK use another program instead of `docker`."""
 ANSWERS_S = 30
 
 

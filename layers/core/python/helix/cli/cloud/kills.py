@@ -1,6 +1,6 @@
 """`helix demo --kill`: kill three workers of a run, and report how the run continued.
 
-Law: the report is made from the stored rows, after the run.
+Law: the report is generated from the stored rows, after the run.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Death:
 
     @property
     def moment(self) -> str:
-        """The last thing that the worker did, and the next thing that it did not get to do."""
+        """The last action that the worker completed, and the next one, which it did not reach."""
         match self.plan:
             case "answer":
                 return f"had the model's answer of step {self.record['step']}, and had not stored it"

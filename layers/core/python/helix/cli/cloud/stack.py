@@ -1,4 +1,4 @@
-"""A deployed stage as CloudFormation describes it, and the protection of its data.
+"""A deployed stage as described by CloudFormation, and the protection of its data.
 
 Law: data is protected only after a successful deployment. Protection during the first deployment would prevent its rollback
 from deleting the resources, and then the next deployment could not create them.
@@ -36,11 +36,11 @@ class Resource:
     retained: bool
     """Whether the deletion policy retains the resource when the stack is deleted."""
     own: bool = True
-    """Whether the resource belongs to Helix, and not to the app around it."""
+    """Whether the resource belongs to Helix, and not to the surrounding app."""
 
     @property
     def words(self) -> str:
-        """The resource in words, such as `table helix-prod-sessions`."""
+        """A readable name of the resource, such as `table helix-prod-sessions`."""
         return f"{self.kind.rpartition('::')[2].lower()} {self.name}"
 
 
@@ -84,7 +84,7 @@ class Deployed:
 
 
 def describe_stack(cloudformation: Any, name: str) -> Mapping[str, Any] | None:
-    """Return the stack of this name as CloudFormation describes it, or None if it does not exist."""
+    """Return CloudFormation's description of the stack with this name, or None if it does not exist."""
     try:
         stack: Mapping[str, Any] = cloudformation.describe_stacks(StackName=name)["Stacks"][0]
     except ClientError as error:
@@ -95,12 +95,12 @@ def describe_stack(cloudformation: Any, name: str) -> Mapping[str, Any] | None:
 
 
 def outputs_of(stack: Mapping[str, Any]) -> dict[str, str]:
-    """Return the outputs of a stack that CloudFormation described."""
+    """Return the outputs of a stack from its description."""
     return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
 
 
 def read_stage(cloudformation: Any, name: str) -> Deployed | None:
-    """Read the stage of this stack. Return None if it does not exist."""
+    """Read the stage from its stack. Return None if it does not exist."""
     stack = describe_stack(cloudformation, name)
     if stack is None:
         return None

@@ -1,10 +1,10 @@
 """Stop a stage's runs and executions before the stage is deleted.
 
 Law: the schedules are disabled first, because the sweep would restart stopped runs. Executions are stopped, because
-CloudFormation deletes a state machine only after its last execution has ended, and a run may wait for days. If the data
-stays, each active or queued run is failed first, so that it can be retried later. The stage's own `fail_run` is invoked for
-each run, because the event of a stopped execution may be lost. Parents fail before their sub-agents, because the failure of
-a sub-agent wakes an active parent.
+CloudFormation deletes a state machine only after its last execution has ended, and a run may wait for days. If the data is
+retained, each active or queued run is failed first, so that it can be retried later. The stage's own `fail_run` is invoked
+for each run, because the event of a stopped execution may be lost. Parents fail before their sub-agents, because the
+failure of a sub-agent wakes an active parent.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ DELETION = "delete:"
 
 @contextlib.contextmanager
 def schedules_off(events: Any, deployed: Deployed) -> Iterator[None]:
-    """Disable the stage's schedules before the block. They stay disabled afterwards. If the block raises an error, they are
-    enabled again."""
+    """Disable the stage's schedules before the block. They stay disabled afterwards, unless the block raises an error."""
     found = [events.describe_rule(Name=rule) for rule in deployed.rules]
     scheduled = [rule["Name"] for rule in found if rule.get("ScheduleExpression") and rule["State"] == "ENABLED"]
     try:
@@ -50,15 +49,15 @@ def schedules_off(events: Any, deployed: Deployed) -> Iterator[None]:
 
 
 def schedules_on(events: Any, deployed: Deployed) -> None:
-    """Enable the schedules, as in the template. An unfinished deletion may have left them disabled."""
+    """Enable the schedules, as in the template. A previous deletion that did not finish may have left them disabled."""
     for rule in deployed.rules:
-        with contextlib.suppress(ClientError):  # the rule is deleted by now
+        with contextlib.suppress(ClientError):  # the rule has been deleted by now
             if events.describe_rule(Name=rule)["State"] == "DISABLED":
                 events.enable_rule(Name=rule)
 
 
 class Stopping:
-    """Stops a stage's runs and executions. `store` is the stage's store if its data stays, otherwise None."""
+    """Stops a stage's runs and executions. `store` is the stage's store if its data is retained, otherwise None."""
 
     def __init__(
         self, client: Callable[[str], Any], deployed: Deployed, fail_run: str, store: StateStore | None, clock: Clock
@@ -68,8 +67,8 @@ class Stopping:
         self._store, self._clock = store, clock
 
     async def stop(self) -> int:
-        """Stop executions and runs until none are left; the end of one may start the next in the queue. Return the number
-        that is still left after `PATIENCE_S`."""
+        """Stop executions and runs until none are left. The end of one may start the next in the queue. Return the number
+        still left after `PATIENCE_S`."""
         until = self._clock.now() + PATIENCE_S
         while True:
             runs = await self._open_runs()
@@ -93,8 +92,8 @@ class Stopping:
         return count
 
     async def _open_runs(self) -> list[tuple[int, JsonObject]]:
-        """Return a batch of the runs that have not ended or whose effects are pending, each as its number of ancestors and
-        the payload for `fail_run`."""
+        """Return a batch of runs that have not ended or whose effects are pending. Each item is the run's number of
+        ancestors and the payload for `fail_run`."""
         if self._store is None:
             return []
         history, found = History(self._store), list[tuple[int, JsonObject]]()
@@ -102,7 +101,7 @@ class Stopping:
             for row in await self._store.query("control", partition_name(number), start="", limit=PAGE):
                 session_id, run_id = row.value.get("session_id"), row.key.sort
                 if isinstance(session_id, str) and not run_id.startswith(DELETION):
-                    with contextlib.suppress(RunNotFoundError, DamagedRowError):  # such a run cannot go on
+                    with contextlib.suppress(RunNotFoundError, DamagedRowError):  # such a run cannot continue
                         session, run = await history.with_run(session_id, run_id)
                         depth = len(session.ancestors) if session is not None else 0
                         found.append((depth, {"session_id": session_id, "run_id": run_id, "part": run.part}))
@@ -115,7 +114,7 @@ class Stopping:
                 await asyncio.gather(*(asyncio.to_thread(self._fail, run) for run in level[start : start + AT_ONCE]))
 
     def _fail(self, run: JsonObject) -> None:
-        """Invoke `fail_run`. If the run does not end, the next round finds it again and counts it as left."""
+        """Invoke `fail_run`. If the run does not end, the next round finds it again and counts it as remaining."""
         error: JsonObject = {"Error": "Helix.StageDeleted", "Cause": CAUSE}
         payload = json.dumps({**run, "error": error}).encode()
         self._functions.invoke(FunctionName=self._fail_run, Qualifier="live", Payload=payload)

@@ -31,7 +31,7 @@ Agent = Annotated[str, typer.Argument(metavar="AGENT", help="Name of the agent")
 
 
 def _with_control(store: Store, act: Callable[[FleetControl, DeployedRuntime], Awaitable[T]]) -> T:
-    """Return the result of `act`, which receives the control of the store's agents and the runtime for their runs."""
+    """Return the result of `act`, which receives the control for the store's agents and the runtime for their runs."""
 
     async def on(rows: StateStore) -> T:
         clock, deployed = SystemClock(), DeployedRuntime(rows)
@@ -61,7 +61,8 @@ def stop(
     force: Annotated[bool, typer.Option("--force", help="Abort running runs, instead of interrupting them")] = False,
 ) -> None:
     async def act(control: FleetControl, deployed: DeployedRuntime) -> int | None:
-        """Stop the agent. Return the number of runs that were asked to stop, or None if the agent's runtime asks them."""
+        """Stop the agent. Return the number of runs that were asked to stop, or None if the agent's runtime does the
+        asking."""
         await control.stop(agent, force=force)
         supervised = (await control.status(agent))["supervisor"] is not None
         return None if supervised else await deployed.stop_runs(agent, force)
@@ -145,7 +146,8 @@ async def _status(rows: StateStore, store: Store, agent: str | None) -> list[dic
         counter = counters.get(entry["agent_id"])
         entry["limit"] = None if counter is None else counter.bound
         entry["stopped_by"] = None if counter is None else counter.stopped_by
-        # A deployed stage lists its runs as processes. On this machine, runs of an agent without a limit are not counted.
+        # A deployed stage lists its runs as processes. On this machine, the runs of an agent without a limit are not
+        # counted.
         unlimited = len(entry["processes"]) if deployed else 0
         entry["runs"] = counter.running if counter is not None and counter.bound is not None else unlimited
         entry["queued"] = 0 if counter is None else counter.queued
@@ -228,7 +230,7 @@ Period = Annotated[str, typer.Argument(metavar="PERIOD", help="hour, day, week, 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The scope of a budget. At most one field is set. Without any, the budget covers all runs."""
+    """The scope of a budget. At most one field is set. If none is set, the budget covers all runs."""
 
     agent: OfAgent = None
     """The agent whose runs the budget covers."""

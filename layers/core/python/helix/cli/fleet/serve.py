@@ -1,7 +1,7 @@
 """`helix fleet serve`: serve agents with a runtime in this terminal, until Ctrl-C.
 
-Law: the agents' modules are imported before the runtime installs its signal handlers, so that Ctrl-C can stop an import
-that hangs.
+Law: the agents' modules are imported before the runtime installs its signal handlers, so that Ctrl-C can stop a hanging
+import.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`helix init`: create a project from a template, or add missing files to an existing project.
 
 Law: existing files are not changed, except that the table `[tool.helix]` is appended to a `pyproject.toml` without one. If
-the command was interrupted, calling it again completes the work.
+the command is interrupted, running it again completes the work.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from helix.runtime.project import LOCKS, PYPROJECT, NoProjectError, read_project
 
 TEMPLATES = Path(__file__).parent / "templates"
 NAME = "PROJECT-NAME"
-"""The placeholder of the project's name in the templates."""
+"""The placeholder for the project's name in the templates."""
 AGENTS = "agents"
 LOCK = "requirements.lock"
 IGNORED = (".env", ".helix/")
@@ -53,7 +53,7 @@ def init(
     root = Path(name)
     if root.exists() and not root.is_dir():
         raise RefusedError(f"{name!r} is a file: name a folder")
-    source = _find_source(root)  # first, because it refuses a project that it cannot read
+    source = _find_source(root)  # first, because it rejects a project that it cannot read
     root.mkdir(parents=True, exist_ok=True)
     for done, path in _make_files(root, source, template):
         write(f"  {done:<8}{path}")
@@ -97,7 +97,7 @@ def _make_files(root: Path, source: str, template: Template) -> Iterator[tuple[s
             yield _write(root / source / path, files[path], root)
         for path in sorted(path for path in files if path.startswith("tests/")):
             yield _write(root / path, files[path], root)
-    if read_project(root).table.requirements != LOCK:  # the project has another lock, or had one of this name
+    if read_project(root).table.requirements != LOCK:  # the project has another lock, or already had one with this name
         del files[LOCK]
     for path in sorted(files):
         if path != PYPROJECT and not path.startswith((f"{AGENTS}/", "tests/")):
@@ -111,7 +111,7 @@ def _files(template: Template) -> dict[str, Path]:
         for path in folder.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    if template == "desk":  # the agents that Helix's own repository deploys
+    if template == "desk":  # these are the agents that Helix's own repository deploys
         found[f"{AGENTS}/__init__.py"] = shipped("layers/agents/python/agents/__init__.py")
     return dict(sorted(found.items()))
 
@@ -127,7 +127,7 @@ def _write(path: Path, template: Path, root: Path) -> tuple[str, str]:
     made = path.with_name(f".{path.name}.{os.getpid()}")
     made.write_text(text, encoding="utf-8")
     try:
-        os.link(made, path)  # the file appears whole or not at all, and never replaces another
+        os.link(made, path)  # the file appears complete or not at all, and never replaces another
     except FileExistsError:
         return "kept", name
     finally:

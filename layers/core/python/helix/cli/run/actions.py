@@ -85,7 +85,7 @@ async def _answer(follower: Follower, session_id: str, confirmation: Confirmatio
     while True:
         state = await executor.sessions.get(current)
         if state.current_run_id == runs.get(current):
-            return  # it still waits for another answer
+            return  # it is still waiting for another answer
         member = agent.find_agent(state.agent_type) or agent
         after = await follower.follow(await executor.get_handle(member, current), after=after, root=session_id)
         if current == session_id or state.parent_session_id is None:
@@ -94,7 +94,7 @@ async def _answer(follower: Follower, session_id: str, confirmation: Confirmatio
 
 
 async def _join(follower: Follower, session_id: str) -> None:
-    """Follow the run after an answer that did not start one. A live run picks the answer up. If its process died or the run
+    """Follow the run after an answer that did not start one. A live run picks up the answer. If its process died or the run
     was stopped, resume it."""
     try:
         await follower.wait_until_free(session_id)
@@ -106,7 +106,7 @@ async def _join(follower: Follower, session_id: str) -> None:
 
 
 async def _runs_waiting(follower: Follower, session_id: str) -> dict[str, str]:
-    """Return the current run ids of the session and of the sub-agents it waits for, by session."""
+    """Return the current run ids of the session and of the sub-agents that it is waiting for, by session."""
     state = await follower.executor.sessions.get(session_id)
     runs = {session_id: state.current_run_id}
     for pending in state.pending:

@@ -28,15 +28,15 @@ Calls = list[str] | None
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Options of `helix resume` that answer waiting calls."""
+    """Options for `helix resume` that answer waiting calls."""
 
     approve: Annotated[Calls, typer.Option("--approve", metavar="CALL", help="Approve a waiting call")] = None
     """The ids of the calls to approve."""
     deny: Annotated[Calls, typer.Option("--deny", metavar="CALL", help="Deny a waiting call")] = None
     """The ids of the calls to deny."""
     data: Annotated[str | None, typer.Option("--data", help="JSON or text that goes with the answer")] = None
-    """The data for all these answers, parsed as JSON if possible, otherwise text. Its use depends on the call; see
-    `Confirmation.data`."""
+    """The data for all these answers: parsed JSON if possible, otherwise a string. How it is used depends on the call (see
+    `Confirmation.data`)."""
     reason: Annotated[str | None, typer.Option("--reason", help="Why it is denied; the model reads it")] = None
     """The reason for the denials. The model reads it."""
 
@@ -113,11 +113,11 @@ class Asked:
     options: RunOptions
     """The agent and the model."""
     where: Where
-    """The place of the sessions."""
+    """The place where the sessions are stored."""
     mode: Mode
     """The options for executing and showing the run."""
     session: str | None
-    """The session to act on. None for a new one with a new id."""
+    """The session to act on. None: a new session with a new id."""
     message: str | None = None
     """The user's message, which is shown above the run. None if the command does not send one."""
 
@@ -139,6 +139,6 @@ class Asked:
                 result = asyncio.run(main())
                 partner.end(result)
                 return exit_code_of(result)
-            except BrokenPipeError:  # the reader of the output has gone; the lease is released, and the rows are stored
+            except BrokenPipeError:  # the reader is gone, but the lease is released and the rows are stored
                 os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
                 return STOPPED

@@ -1,11 +1,11 @@
 """Following a run to its end, and waiting for a session whose process may have died.
 
-Law: the first Ctrl-C interrupts the run and waits for its end. The second exits at once and releases the lease, so that
-`resume` works immediately. If this process ends in another way, the session can be resumed once its lease has expired.
+Law: the first Ctrl-C interrupts the run and waits for its end. The second exits immediately and releases the lease, so that
+`resume` works immediately. If this process ends in any other way, the session can be resumed once its lease has expired.
 
-A command takes over a run only after the worker's lease has expired. If the worker shows a sign of life before that (it
-renews the lease, commits a step or extends the stream), the command is refused at once. So two workers never compete, and a
-command never waits for a live worker.
+A command takes over a run only after the worker's lease has expired. If the worker shows signs of life before that (it
+renews the lease, commits a step or extends the stream), the command is refused immediately. Therefore two workers never
+compete, and a command never waits for a live worker.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ async def open_questions(load: Callable[[str], Awaitable[SessionState | None]], 
 def confirmations(
     approve: Sequence[str] | None, deny: Sequence[str] | None, data: str | None, reason: str | None, *, other: bool
 ) -> list[Confirmation]:
-    """Return the answers given on the command line, approvals first. `other`: whether the command line also asks for
+    """Return the answers given on the command line, approvals first. `other`: whether the command line also requests
     another way to resume. Raises `RefusedError` for conflicting options."""
     approved, denied = list(approve or ()), list(deny or ())
     if not approved and not denied:
@@ -72,7 +72,7 @@ def confirmations(
 
 
 def parse_data(text: str) -> Any:
-    """Parse a text as JSON. Return the text itself if it is not JSON."""
+    """Parse a string as JSON. Return the string itself if it is not JSON."""
     try:
         return loads(text)
     except ValueError:
@@ -90,14 +90,13 @@ POLL_S = 0.1
 
 
 async def wait_until_free(executor: Executor, session_id: str, clock: Clock) -> None:
-    """Wait until no worker owns the session, which need not exist. Raises `AgentAlreadyRunningError`.
+    """Wait until no worker owns the session. The session need not exist. Raises `AgentAlreadyRunningError`.
 
-    The wait is announced only after the time in which a live worker would have renewed its lease, so that a refusal stays a
-    single line.
+    The wait is announced only after a live worker would have renewed its lease, so that a refusal remains a single line.
     """
     state = await executor.sessions.load(session_id)
     if state is None or state.status != "running" or not state.lease_expires:
-        return  # without a lease it is a fleet's run, which is never lost: then the claim refuses the command
+        return  # a run without a lease belongs to a fleet and is never lost, so the claim refuses the command
     seen, began, announced = await _read_signs_of_life(executor, state), clock.now(), False
     patience_s = executor.engine.settings.claim_s / 3 + 0.5
     while not _has_expired(state, clock.now(), clock.now() - began >= patience_s):
@@ -114,12 +113,13 @@ async def wait_until_free(executor: Executor, session_id: str, clock: Clock) -> 
 
 
 def _has_expired(state: SessionState, now: float, patient: bool) -> bool:
-    """Return whether the lease has expired. If the clock was set back, the worker still gets time to renew the lease."""
+    """Return whether the lease has expired. If the clock was set back, the worker is still given time to renew the
+    lease."""
     return lapsed(state, now) and (state.lease_expires < now or patient)
 
 
 async def explain_unserved(executor: Executor, agent_name: str, clock: Clock) -> str | None:
-    """Return why a fleet's run makes no progress if no process serves its agent, otherwise None."""
+    """Return why a fleet's run is not making progress if no process serves its agent, otherwise None."""
     entry = await read_entry(executor.store, agent_name)
     if entry is not None and entry.supervised(clock.now()):
         return None
@@ -136,7 +136,7 @@ LOOK_S = 2.0
 
 
 class RunLostError(Exception):
-    """No process executes the run any more, and it has not ended."""
+    """No process is executing the run any more, and it has not ended."""
 
 
 class Follower:
@@ -180,7 +180,7 @@ class Follower:
         return sequence
 
     async def _chunks(self, handle: Handle, after: int | None) -> AsyncGenerator[StreamChunk, None]:
-        """Yield the run's chunks. Raises `RunLostError` if no process executes the run any more."""
+        """Yield the run's chunks. Raises `RunLostError` if no process is executing the run any more."""
         chunks = aiter(await handle.stream(after=after))
         coming = asyncio.ensure_future(anext(chunks, None))
         try:
@@ -204,7 +204,7 @@ class Follower:
             return
         if state.lease_expires and state.lease_expires + slack_s < self._clock.now():
             raise RunLostError("the process that executed the run is gone")
-        if not state.lease_expires:  # a fleet executes the run, and may come back
+        if not state.lease_expires:  # a fleet is executing the run, and may come back
             why = await explain_unserved(self.executor, self.agent.name, self._clock)
             if why is not None and why != self._unserved:
                 say(why)
@@ -235,7 +235,7 @@ class Follower:
 
 @contextlib.contextmanager
 def on_signals(handler: Callable[[], None], *numbers: signal.Signals) -> Iterator[None]:
-    """Call `handler` for these signals while the block runs, if the operating system and the thread allow it."""
+    """Call `handler` on these signals for the duration of the block, if the operating system and the thread allow it."""
     loop = asyncio.get_running_loop()
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):

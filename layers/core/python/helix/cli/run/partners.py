@@ -1,7 +1,7 @@
 """The agent that a command runs: in this process, in the workers of a fleet, or in a service (`--url`, `--stage`).
 
 Law: a run in a service is shown in the same way as a run in this process. The first Ctrl-C interrupts it and waits for its
-end. The second exits at once, and the run continues in the service.
+end. The second exits immediately, and the run continues in the service.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from helix.services.claim_input import check_session_id
 from helix.services.session_calls import session_calls
 
 FLEETS_OWN = ModelChoice(None, "the fleet's model")
-"""The model of a fleet's agents. The process that serves the fleet chooses it, because this process has different
+"""The model for a fleet's agents. The process that serves the fleet chooses it, because this process has different
 environment variables and may lack the keys."""
 
 
@@ -51,19 +51,19 @@ Result = AgentResult[Any] | None
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """Options of commands that show a run."""
+    """Options for commands that show a run."""
 
     json: Json = False
     """Whether to print JSON lines, for programs."""
     fleet: Annotated[
         bool, typer.Option("--fleet", help="Let the workers of `helix fleet serve` on this store run it")
     ] = False
-    """Whether the worker processes of a fleet on this store execute the run, instead of this process."""
+    """Whether the worker processes of a fleet that uses this store execute the run, instead of this process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Showing:
-    """The options with which a command shows its runs."""
+    """The options that determine how a command shows its runs."""
 
     mode: Mode = Mode()
     """The options of the command line."""
@@ -72,11 +72,11 @@ class Showing:
     message: str | None = None
     """The user's message, which is shown above the run. None: no message is shown."""
     brief: bool = False
-    """Whether the run is one of many, as in a chat. Then the view does not show after each run how to continue."""
+    """Whether the run is one of many, as in a chat. If so, the view does not show how to continue after each run."""
 
 
 class LocalAgent:
-    """An agent of this machine. Raises `RefusedError` if it cannot be loaded."""
+    """An agent on this machine. Raises `RefusedError` if it cannot be loaded."""
 
     def __init__(self, db: str, options: RunOptions, showing: Showing = Showing()) -> None:
         mode = showing.mode
@@ -90,7 +90,7 @@ class LocalAgent:
 
     @property
     def name(self) -> str:
-        """The agent's own name, as its sessions record it."""
+        """The agent's own name, as recorded in its sessions."""
         return self.agent.name
 
     async def __aenter__(self) -> Self:
@@ -129,7 +129,7 @@ class LocalAgent:
         return await self.do(actions.retry(session_id, message, from_start), session_id)
 
     def end(self, result: Result) -> None:
-        """Do nothing: the view of the command's last run has shown how to continue."""
+        """Do nothing, because the view of the command's last run has already shown how to continue."""
 
     async def questions(self, session_id: str) -> list[Question]:
         return await open_questions(self._executor.sessions.load, session_id)
@@ -139,8 +139,8 @@ class LocalAgent:
         return self.hints("chat", "--session", session_id)
 
     async def check_model(self, store: StateStore, session_id: str | None) -> None:
-        """Raise `RefusedError` if the demonstration model, used only because a key is missing, would continue a session of
-        a real model."""
+        """Raise `RefusedError` if the demonstration model, used only because a key is missing, would continue a session
+        that a real model began."""
         missing = self.choice.missing
         if session_id is not None and missing is not None and session_id not in self._checked:
             check_session_id(session_id)
@@ -230,14 +230,14 @@ class RemoteAgent:
             given: dict[str, Any] = {"approved": answer.approved, "data": answer.data, "reason": answer.reason}
             given["arguments"] = answer.arguments
             handle = await self._client.answer(session_id, answer.tool_call_id, **given)
-            if handle.run_id != self._shown:  # otherwise the same run still waits for the other answers
+            if handle.run_id != self._shown:  # otherwise the same run is still waiting for the other answers
                 result = await self._show(handle)
         return result
 
     async def questions(self, session_id: str) -> list[Question]:
         try:
             return await open_questions(self._client.get_session, session_id)
-        except SessionNotFoundError:  # a new session, or another user's: the first message shows which one it is
+        except SessionNotFoundError:  # a new session or another user's; the first message shows which
             return []
 
     async def _check_agent(self, session_id: str) -> None:
@@ -279,7 +279,7 @@ class RemoteAgent:
 
 
 Partner = LocalAgent | RemoteAgent
-"""An agent and the place of its sessions. Each method acts on a session and shows the run to its end."""
+"""An agent and the place where its sessions are stored. Each method acts on a session and shows the run to its end."""
 
 
 def partner_at(where: Where, options: RunOptions, showing: Showing, stored: str | None) -> Partner:

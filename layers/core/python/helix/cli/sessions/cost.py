@@ -1,7 +1,7 @@
 """`helix cost`: the itemized cost of a session, or of an idle stage.
 
-Law: the total is the sum of the printed lines. A line says so if its value is counted or estimated rather than measured. A
-session on this machine has no platform cost.
+Law: the total is the sum of the printed lines. A line whose value is counted or estimated, rather than measured, says so. A
+session on this machine does not have a platform cost.
 """
 
 from __future__ import annotations

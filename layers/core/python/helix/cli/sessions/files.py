@@ -71,8 +71,8 @@ async def _export(client: HelixClient, session_id: str) -> Export:
 
 
 async def _wait_for_stream(client: HelixClient, session_id: str, run: dict[str, Any]) -> None:
-    """Wait until the stream contains the end of the run, which may arrive after the run's row. Return at once if the stream
-    was deleted."""
+    """Wait until the stream contains the end of the run, which may arrive after the run's row. Return immediately if the
+    stream was deleted."""
     judge, after = one_run(session_id, run["turn"]), run["start_sequence"]
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(WAIT_S):

@@ -1,7 +1,7 @@
-"""`helix forget`: delete all data of a user, and verify the deletion.
+"""`helix forget`: delete all of a user's data, and verify the deletion.
 
-Law: nothing is written before the caller confirms. A note of the data to delete is stored before the first deletion. So
-after a crash the command can be repeated, and the last check covers everything that the first attempt found. Without
+Law: nothing is written before the caller confirms. A note of the data to delete is stored before the first deletion. After
+a crash the command can therefore be repeated, and the final check covers everything that the first attempt found. Without
 `--abort`, the command is refused while a session of the user is running.
 """
 
@@ -67,7 +67,7 @@ async def _count_held(rows: StateStore, where: Where, user: str) -> dict[str, in
 
 
 async def _begin(rows: StateStore, where: Where, user: str) -> None:
-    """Store a note of the data to delete, and revoke the user's keys, so that no new sessions can start meanwhile."""
+    """Store a note of the data to delete, and revoke the user's keys, so that no new sessions can start in the meantime."""
     forgetting = UserDataDeletion(rows, _objects(where), user, SystemClock())
     await forgetting.note(await forgetting.find_data())
     keys = ApiKeys(rows, SystemClock())

@@ -1,8 +1,8 @@
 """A session as one HTML page: `helix show --html`.
 
 Law: the page is one file that loads no resources and runs no scripts. Its Content Security Policy allows only its own style
-sheet, by hash. Text from models, tools and people always stays text: it is escaped when the element tree is written, and
-control characters are made visible (`core.printable`).
+sheet, by hash. Text from models, tools and people is always treated as text. It is escaped when the element tree is
+written, and control characters are made visible (`core.printable`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from helix.core.run_row import RunRow
 from helix.core.tools import SUBAGENT_TOOL_PREFIX
 
 OPEN_CHARS: Final = 600
-"""The maximum total length of arguments and result, in characters, for a call that is shown expanded at first."""
+"""The maximum total length of arguments and result, in characters, of a call that is initially expanded."""
 SUMMARY_CHARS: Final = 120
 
 STYLE: Final = """
@@ -92,8 +92,8 @@ class Conversation:
     children: dict[str, Conversation] = field(default_factory=dict)
     """The conversations of sub-agents, by the id of the call that started each."""
     missing: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """The sub-agents whose sessions do not exist, by call id: the agent's name, and the status of its session as a key of
-    `formats.MISSING`."""
+    """The sub-agents whose sessions do not exist, by call id. Each value is the agent's name, and the status of its session
+    as a key of `formats.MISSING`."""
 
 
 def write_html(where: Where, session_id: str, to: str) -> None:
@@ -158,7 +158,7 @@ def html_page(shown: Conversation, ledger: Ledger, now: float) -> str:
 
 
 def _element(tag: str, *inside: Element | str, **attributes: str) -> Element:
-    """Create an element, and make its texts printable. `cls` is its CSS class."""
+    """Create an element, and make its text printable. `cls` is its CSS class."""
     if (cls := attributes.pop("cls", None)) is not None:
         attributes["class"] = cls
     made = Element(tag, {name: printable(value) for name, value in attributes.items()})
@@ -232,7 +232,7 @@ def _conversation(shown: Conversation) -> Iterator[Element]:
             for request in message.tool_calls:
                 asked.add(request.id)
                 yield _call(request, results.get(request.id), _child_section(shown, request.id))
-    for question in shown.page.questions:  # calls of an open step, which the history does not have yet
+    for question in shown.page.questions:  # calls of an open step, which the history does not contain yet
         if question.call_id not in asked and question.agent_type == shown.page.state.agent_type:
             request = ToolCallRequest(id=question.call_id, name=question.tool_name, arguments=question.arguments)
             yield _call(request, None, None)
@@ -278,7 +278,7 @@ def _call(request: ToolCallRequest, result: ToolResultMessage | None, child: Ele
 
 
 def _child_section(shown: Conversation, call_id: str) -> Element | None:
-    """Return the section of a call's sub-agent. None for a call of a tool."""
+    """Return the section of a call's sub-agent. None if the call is not to a sub-agent."""
     child = shown.children.get(call_id)
     if child is None:
         if call_id not in shown.missing:

@@ -1,5 +1,5 @@
-"""`helix show`: print a session on one page, with its newest messages or all of them, or what the model was shown at a
-step."""
+"""`helix show`: print a session on one page, with its newest messages or all of them, or print the context that the model
+was shown at a step."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from helix.core.request_fields import PAGE
 TEXT_CHARS, RESULT_CHARS = 2000, 200
 LAST = 20
 Line = tuple[str | tuple[str, str], ...]
-"""The parts of a line. Each is a text, or a text with its style."""
+"""The parts of a line. Each is a string, or a string with its style."""
 _MESSAGES: TypeAdapter[list[AnyMessage]] = TypeAdapter(list[Message])
 
 
@@ -113,7 +113,7 @@ def show(
 
 
 def _show_context(where: Where, session: str, context: str, json: bool) -> None:
-    """Print the context of the step that the user named: by its number, or `next`."""
+    """Print the context of the step that the user named, by its number or as `next`."""
     if context != "next" and not (context.isdecimal() and int(context) > 0):
         raise RefusedError(f"--context takes the number of a step, or next; it is {context!r}")
     step = None if context == "next" else int(context)

@@ -20,7 +20,7 @@ from helix.core.errors import DamagedRowError, HelixError
 from helix.core.wire import one_run
 
 WAIT_S = 15.0
-"""The seconds without a chunk after which the stream of an ended run counts as damaged."""
+"""The number of seconds without a chunk after which the stream of an ended run is considered damaged."""
 
 
 def tail(
@@ -66,7 +66,8 @@ async def watch(client: HelixClient, where: Where, session: str, *, follow: bool
 
 
 async def _fail_unended(client: HelixClient, feed: Feed, session: str) -> None:
-    """Fail the feed if the run has ended but its stream never gets an end. The end may arrive after the run's row."""
+    """Fail the feed if the run has ended but the end never appears on its stream. The end may arrive after the run's
+    row."""
     try:
         while not feed.done:
             position = feed.position

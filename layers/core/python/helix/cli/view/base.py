@@ -25,7 +25,7 @@ DEMONSTRATION_IN_WORDS = "the demonstration model: a program, not a language mod
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """The commands for one agent that a view suggests as the next ones to type."""
+    """The commands for one agent that a view suggests typing next."""
 
     agent: str
     """The agent as the user named it on the command line."""
@@ -45,7 +45,7 @@ class Hints:
 
 
 def command(*words: str) -> str:
-    """Return a command line of this program. A word `...` becomes a placeholder for a message."""
+    """Return a command line for this program. The word `...` becomes a placeholder for a message."""
     return " ".join([program(), *('"..."' if word == "..." else shlex.quote(word) for word in words)])
 
 
@@ -76,7 +76,7 @@ class Question:
     agent_type: str
     """The agent that made the call."""
     reason: str | None = None
-    """The reason why the tool needs an answer, as in `core.rows.Pending`. None if its rule does not give one."""
+    """The reason why the tool needs an answer, as in `core.rows.Pending`. None if its rule does not give a reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +88,11 @@ class Heading:
     choice: ModelChoice
     """The model that was chosen in this process."""
     db: str
-    """The place of the sessions: a store, a service's URL or a stage."""
+    """The place where the sessions are stored: a store, a service's URL or a stage."""
     message: str | None = None
     """The user's message that begins the run. None if the command does not have one."""
     brief: bool = False
-    """Whether the run is one of many, as in a chat. Then the view does not show after each run how to continue."""
+    """Whether the run is one of many, as in a chat. If so, the view does not show how to continue after each run."""
 
     @property
     def model(self) -> str:
@@ -106,7 +106,7 @@ class Heading:
 
 class View(Protocol):
     """A view of one command's runs. The caller calls `opened` and then `chunk` for each run, and `result` for the last one.
-    `opened` gets the session that the user named, even if a sub-agent's run comes first."""
+    `opened` receives the session that the user named, even if a sub-agent's run comes first."""
 
     def opened(self, session_id: str) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Formatting of values and tables, the same for all commands."""
+"""Formatting of values and tables, shared by all commands."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def context(notice: Notice) -> str:
 
 
 def file(part: FilePart) -> str:
-    """Describe a file of a message: its name, type and size."""
+    """Describe a file in a message: its name, type and size."""
     facts = [part.media_type]
     if part.width is not None and part.height is not None:
         facts.append(f"{part.width} x {part.height}")
@@ -123,7 +123,7 @@ _STYLES = {status: style for style, statuses in _STATUSES.items() for status in 
 
 
 MISSING: Final[Mapping[str, str]] = {"deleted": "was deleted", "not_started": "has not started"}
-"""The statuses of a sub-agent's session that is not in the store, in words."""
+"""The words for the statuses of a sub-agent's session that is not in the store."""
 
 
 def status_style(status: str) -> str:

@@ -1,7 +1,7 @@
-"""The view of a run for people: text as it arrives, one line for each other event, and the commands to type next.
+"""The view of a run for people. It shows text as it arrives, one line for each other event, and the commands to type next.
 
-Law: each change of the conversation is either shown or deliberately omitted. Sub-agents are indented below the call that
-started them. The text of a discarded step is already printed, so a line says that it is discarded.
+Law: each change to the conversation is either shown or deliberately omitted. Sub-agents are indented below the call that
+started them. The text of a discarded step is already printed, so a line says that it was discarded.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _discarded(step: Step) -> tuple[str, str]:
 
 
 class TerminalView:
-    """Implements `View`. Without `hints` the agent runs elsewhere, and the caller shows how to continue."""
+    """Implements `View`. If `hints` is None, the agent runs elsewhere and the caller shows how to continue."""
 
     def __init__(self, file: TextIO, hints: Hints | None, heading: Heading) -> None:
         self._out = Writer(file)
@@ -253,7 +253,7 @@ class TerminalView:
                     word = "paused" if isinstance(change, RunPaused) else "interrupted"
                     self._line(chunk, f"{chunk.agent_type} is {word}", "yellow")
             case RunBegan() | RunEnded() | RunSuperseded() | OutputGiven():
-                pass  # the closing lines show the end, or those of the sub-agent's call
+                pass  # the run's closing lines show the end, or those of the sub-agent's call do
             case _:
                 assert_never(change)
 
@@ -286,7 +286,7 @@ class TerminalView:
             self._next("real model", f"set {variable}, or add --model with any litellm name")
 
     def _output(self, result: AgentResult[Any]) -> None:
-        """Show the output if it is structured. A text output is already on the screen."""
+        """Show the output if it is structured. Text output is already on the screen."""
         output = result.output.model_dump(mode="json") if isinstance(result.output, BaseModel) else result.output
         if output is None or (isinstance(output, str) and output == result.text):
             return

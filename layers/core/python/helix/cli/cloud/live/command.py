@@ -1,4 +1,4 @@
-"""`helix check --live`: deploy a temporary stage, play every scene on it, destroy it, and report.
+"""`helix check --live`: deploy a temporary stage, play every scene on it, destroy it, and report the results.
 
 Law: the command creates the stage itself, so it cannot touch existing data, and always destroys it. The report goes to
 standard output, without account numbers or keys. Everything else goes to standard error. Once the cost limit is
@@ -33,7 +33,8 @@ from helix.fleet.idle import idle_lines
 PROJECT = Path(__file__).parent / "project"
 AT_ONCE = 6
 SCENE_USD = 0.005
-"""The assumed maximum cost of a scene in US dollars, for 100 invocations and 1,000 requests. Most cost a tenth of that."""
+"""The assumed maximum cost of a scene in US dollars, for 100 invocations and 1,000 requests. Most scenes cost a tenth of
+that."""
 DEPLOYED_USD = 0.02
 """The cost in US dollars of deploying and deleting a stage: requests to CloudFormation, S3 and CloudWatch Logs."""
 MONTH_HOURS = 730
@@ -102,12 +103,12 @@ class LiveCheck:
 
     @contextlib.contextmanager
     def _secret(self, target: Target) -> Iterator[None]:
-        """Keep a model's API key in a secret while the block runs. One scene rotates it."""
+        """Keep a model's API key in a secret for the duration of the block. One scene rotates it."""
         secrets, name = target.client("secretsmanager"), secret_name(target.stage)
         with aws_errors():
             try:
                 secrets.create_secret(Name=name, SecretString=key_text("one"))
-            except secrets.exceptions.ResourceExistsException:  # an earlier check was killed
+            except secrets.exceptions.ResourceExistsException:  # left by an earlier check that was killed
                 secrets.put_secret_value(SecretId=name, SecretString=key_text("one"))
         try:
             yield

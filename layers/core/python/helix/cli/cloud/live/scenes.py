@@ -24,7 +24,7 @@ TALKER, INLINE, SINGLE, POOR = "live_talker", "live_inline", "live_single", "liv
 LONG_S, DEAD_S, BUSY_S, REFUSED_S = 40, 5, 15, 30
 LARGE = 500_000
 OLD, NEW = "1", "2"
-"""The editions of the project before and after the upgrade."""
+"""The versions of the project before and after the upgrade."""
 SPOKEN_S, WORDS = 2.0, "one two three four five six"
 
 
@@ -157,7 +157,7 @@ async def large_answer(probe: Probe) -> str:
 
 
 async def tool_dies(probe: Probe) -> str:
-    """Kill the process of a repeatable tool with SIGKILL, again and again for five seconds."""
+    """Kill the process of a repeatable tool with SIGKILL, repeatedly for five seconds."""
     handle = await say(probe, call("die", until=probe.clock.now() + DEAD_S), end())
     await completed(handle)
     (said,) = await results(probe, handle)
@@ -193,7 +193,7 @@ async def provider_refuses(probe: Probe) -> str:
 
 
 async def lambda_refuses(probe: Probe) -> str:
-    """Reserve zero concurrency for the tool function, for a quarter of a minute."""
+    """Set the tool function's reserved concurrency to zero for 15 seconds."""
     function = {"FunctionName": f"{probe.at.stack}-call_tool"}
     await probe.aws("lambda", "put_function_concurrency", **function, ReservedConcurrentExecutions=0)
     try:

@@ -1,6 +1,6 @@
 """The agents of `helix check --live`. A script replaces their models, so they cost no tokens.
 
-Law: a message contains the whole script as JSON, so every process and every retry does the same.
+Law: a message contains the whole script as JSON, so every process and every retry behaves the same way.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The desk's agent, with a scripted model: no provider is called, and nothing of the engine is replaced."""
+"""Tests of the desk agent with a scripted model. No provider is called, and no part of the engine is mocked."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The agents of this project. What is registered here is deployed, and `helix run NAME` finds it."""
+"""The agents of this project. Agents that are registered here are deployed, and `helix run NAME` finds them."""
 
 from helix import Agent, LLMConfig, default_registry, tool
 

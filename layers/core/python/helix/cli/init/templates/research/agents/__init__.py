@@ -1,6 +1,6 @@
-"""A researcher that sends readers to the pages of a small library, and answers from what they bring back.
+"""A researcher that sends readers to the pages of a small library, and answers from their findings.
 
-What is registered here is deployed, and `helix run NAME` finds it. The files of this folder are deployed with it.
+Agents that are registered here are deployed, and `helix run NAME` finds them. The files in this folder are deployed too.
 """
 
 import re
