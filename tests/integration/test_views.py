@@ -10,12 +10,14 @@ from helix import Agent, LLMConfig, LocalExecutor, MemoryStateStore, ScriptedMod
 from helix.core.context_policy import Change, Clear, Context, Hide, KeepLast, ShownContext
 from helix.core.errors import ModelError
 from helix.core.estimating import estimate_request
+from helix.core.initial import AgentInput
 from helix.core.json import dumps
 from helix.core.messages import AnyMessage, ToolResultMessage, UserMessage
 from helix.core.steps import AnyStepResult, ErrorStepResult, ParsedToolCall, TextStepResult, ToolCallsStepResult
 from helix.core.usage import Usage
 from helix.core.views import RECALL
 from helix.ports.model import LLMGenerateInput
+from helix.runtime.edits import edit
 from helix.services.segments import SegmentStreams
 from helix.services.session_calls import session_calls
 from helix.sessions.read import Sessions
@@ -367,3 +369,21 @@ async def test_a_crash_at_any_write_leads_to_the_same_prompts(name: str) -> None
     assert set(sweep.outcomes) == {"completed"}
     assert any("was cleared" in text or SUMMARY in text for texts in prompts.values() for text in texts)
     assert all(len(texts) == 1 for texts in prompts.values()), {place: len(texts) for place, texts in prompts.items()}
+
+
+async def test_an_edit_shows_what_the_model_saw_at_that_message() -> None:
+    desk, said = agent(Context(window=WINDOW)), Talk()
+    store = MemoryStateStore()
+    async with LocalExecutor(store, model=said.adapter()) as executor:
+        for turn in range(30):
+            given = AgentInput(message=f"question {turn}", metadata={"id": f"u{turn}"})
+            assert (await (await executor.execute(desk, given, session_id=S)).result()).status == "completed"
+        for turn in (28, 2):
+            again = AgentInput(message="another question", metadata={"id": f"u{turn}"})
+            mark = len(said.prompts)
+            handle = await edit(executor, desk, S, again, user_id=None, key=f"edit-{turn}")
+            assert (await handle.result()).status == "completed"
+            shown = said.prompts[mark]
+            notes = [m for m in shown if isinstance(m, ToolResultMessage) and "was cleared" in m.content]
+            assert bool(notes) == (turn == 28)
+    await check(store)

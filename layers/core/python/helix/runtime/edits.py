@@ -123,11 +123,14 @@ async def _find_checkpoint(history: History, session: SessionRow, to: FoundMessa
     run = to.run if isinstance(to, FoundMessage) else to
     if run is not None:
         lineage, count, step, state_at = run.start_lineage, run.start_count, run.start_step, run.start_state_at
+        shown = run.start_view
     else:
         assert isinstance(to, FoundMessage)
         before = (await history.messages(session))[: to.index]
         steps = [message.step or 0 for message in before if isinstance(message, AssistantMessage)]
         lineage, count, step, state_at = session.lineage, to.index, max(steps, default=0), session.state_at
+        view = await history.view(session)
+        shown = session.context.view if view is not None and max(view.hidden, view.cleared) <= count else 0
     point = await history.checkpoint(session.session_id, state_at) if state_at else None
     if state_at and point is None:
         raise CheckpointNotFoundError(
@@ -139,5 +142,13 @@ async def _find_checkpoint(history: History, session: SessionRow, to: FoundMessa
             "edit it there, or send a new message"
         )
     return CheckpointRow(
-        id="", run_id="", turn=0, lineage=lineage, count=count, step=step, status="completed", state_at=state_at
+        id="",
+        run_id="",
+        turn=0,
+        lineage=lineage,
+        count=count,
+        step=step,
+        status="completed",
+        state_at=state_at,
+        view=shown,
     )
