@@ -115,7 +115,7 @@ def plan_view(
     may_summarise = not mark.failed or step >= mark.failed + STEPS_BETWEEN
     cause, changes = _changes(context, state, overflows)
     if not may_summarise:
-        changes = [*changes, *(partial(_if_above, choose) for choose in SHORTEST)]
+        changes = [*changes, *(SHORTEST if overflows else (partial(_if_above, choose) for choose in SHORTEST))]
     after = state
     for choose in changes:
         change = _valid(choose(after), after)
