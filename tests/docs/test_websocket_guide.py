@@ -94,7 +94,7 @@ def test_every_field_of_every_request_is_there_with_its_type() -> None:
     documented = [(action, named(row[1])[0], row[2]) for row in rows for action in named(row[0])]
     assert sorted(documented) == sorted(own)
     assert all(row[3].endswith(".") for row in rows)
-    without = re.search(r"required session id `session_id`, except for\s+(.*?)\. A field", TEXT, re.DOTALL)
+    without = re.search(r"require the session id `session_id`, except for\s+(.*?)\. A field", TEXT, re.DOTALL)
     assert without is not None and set(named(without[1])) == ACTIONS - required
 
 

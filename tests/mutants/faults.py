@@ -147,8 +147,8 @@ FAULTS = (
     Fault(
         "engine/steps: the answer is staged before its chunks are on the log",
         "engine/steps/buy.py",
-        "await run.stream.flush()  # 8: all chunks acknowledged by the log before the answer is staged",
-        "# 8: all chunks acknowledged by the log before the answer is staged",
+        "await run.stream.flush()  # 8: the log acknowledges all chunks before the answer is staged",
+        "# 8: the log acknowledges all chunks before the answer is staged",
         _runs("deliveries", "crash_sweep", "streams"),
     ),
     Fault(
