@@ -248,7 +248,7 @@ async def test_a_prompt_that_the_provider_refuses_is_shortened_once() -> None:
 async def test_a_refused_prompt_whose_summary_fails_is_shortened_to_its_last_step() -> None:
     """Nothing can be cleared, because the user's messages are long and not the results."""
     said, store = Talk(BAD["an error"], limit=9_000), MemoryStateStore()
-    said.calls = lambda name, **arguments: "done"  # type: ignore[method-assign,assignment,return-value]
+    said.calls = lambda name, **arguments: "done"  # type: ignore[method-assign,assignment]
     async with LocalExecutor(store, model=said.adapter()) as executor:
         for turn in range(25):
             result = await (await executor.execute(agent(Context()), f"{turn}: {BODY}", session_id=S)).result()
