@@ -8,7 +8,7 @@ from tests.support.sample_files import pdf, png
 
 from helix import Agent, Audio, Document, Image, LLMConfig, LocalExecutor, ScriptedModel, SQLiteStateStore, Text, tool
 from helix.core.context_policy import Context
-from helix.core.errors import FileMissingError, InvalidFileError, InvalidInputError
+from helix.core.errors import FileMissingError, InvalidFileError, InvalidInputError, SessionNotFoundError
 from helix.core.files import Content, FilePart
 from helix.core.messages import AnyMessage, ToolResultMessage, UserMessage, files_of
 from helix.core.steps import AnyStepResult
@@ -76,7 +76,8 @@ async def test_a_message_with_files_reaches_the_model_in_order(tmp_path: Path) -
 async def test_a_message_may_have_only_a_file_but_not_nothing(tmp_path: Path) -> None:
     model = Looks()
     async with LocalExecutor(":memory:", model=model) as executor:
-        assert (await (await executor.execute(agent(), png(2, 2))).result()).status == "completed"
+        assert (await (await executor.execute(agent(), png(2, 2), session_id=S)).result()).status == "completed"
+        await check_session(executor.store, executor.streams, S, at_rest=True)
         assert model.seen[0] == [("image/png", png(2, 2))]
         with pytest.raises(InvalidInputError, match="message is empty"):
             await executor.execute(agent(), [])
@@ -140,6 +141,28 @@ async def test_another_session_of_the_user_names_the_file_and_another_user_canno
         assert (await second.result()).status == "completed" and model.seen[-1] == [("image/png", png(5, 5))]
         with pytest.raises(FileMissingError):
             await executor.execute(agent(), ["Mine?", file], user_id="bob")
+
+
+async def test_a_message_to_another_users_session_stores_nothing_and_tells_nothing() -> None:
+    """The error is the same whether the owner of the session has these bytes or not."""
+    model = Looks()
+    async with LocalExecutor(":memory:", model=model) as executor:
+        await (await executor.execute(agent(), ["Hers", png(5, 5)], session_id=S, user_id="ann")).result()
+        held = await executor.store.query("sessions", S, start="b#", end="b$")
+        (file,) = files_of(model.messages[0])
+        other = file.model_copy(update={"sha256": "0" * 64})
+        for content in (["Look", file], ["Look", other], ["Look", png(6, 6)]):
+            with pytest.raises(SessionNotFoundError):
+                await executor.execute(agent(), content, session_id=S, user_id="bob")  # type: ignore[arg-type]
+        assert await executor.store.query("sessions", S, start="b#", end="b$") == held
+
+
+async def test_a_url_in_a_file_part_is_checked_like_any_other() -> None:
+    async with LocalExecutor(":memory:", model=Looks()) as executor:
+        local = FilePart(kind="image", media_type="image/png", url="file:///etc/hosts")
+        for content in (local, Image(local)):
+            with pytest.raises(InvalidFileError, match="not an https URL"):
+                await executor.execute(agent(), ["Look", content])
 
 
 async def test_an_imported_session_goes_on_without_the_files_that_it_does_not_hold() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from helix.core.agents import AnyAgent
-from helix.core.errors import FileMissingError, InvalidFileError, StaleStateError
+from helix.core.errors import FileMissingError, InvalidFileError, SessionNotFoundError, StaleStateError
 from helix.core.files import FilePart
 from helix.engine.engine import Engine
 from helix.services.claim_input import ClaimInput
@@ -46,6 +46,8 @@ async def _hold(engine: Engine, session_id: str, ask: ClaimInput, files: Sequenc
     session = None if ask.made else await engine.history.session(session_id)
     user_id, root = ask.opening.user_id, session_id
     if session is not None:
+        if user_id is not None and not await engine.history.belongs(session, user_id):
+            raise SessionNotFoundError(session_id)  # before anything is stored, or looked up among the owner's files
         root = session.stream_id
         user_id = (session if root == session_id else await engine.history.existing(root)).user_id
     return await engine.files.take(user_id, root, session_id, files)

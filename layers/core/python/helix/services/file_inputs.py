@@ -119,7 +119,7 @@ def _read(items: Sequence[Any]) -> ReadContent:
 
 def _read_file(item: Any, number: int) -> ReadFile:
     if isinstance(item, FilePart):
-        return ReadFile(item)
+        return ReadFile(_checked(item, item.name, number))
     if isinstance(item, bytes | bytearray) or _is_local(item):
         item = File(item)
     if not isinstance(item, _INPUTS):
@@ -130,6 +130,14 @@ def _read_file(item: Any, number: int) -> ReadFile:
     return _read_input(item, number)
 
 
+def _checked(part: FilePart, name: str | None, number: int) -> FilePart:
+    """Return a file that the caller describes, with a clean name. Raises `InvalidFileError` for a URL that is not
+    accepted. The blob's row describes a stored file, whatever the caller says of it."""
+    if part.url is not None:
+        return check_url(part.url, kind=part.kind, media_type=part.media_type, name=name, number=number)
+    return part.model_copy(update={"name": clean_name(name)})
+
+
 def _read_input(given: FileInput, number: int) -> ReadFile:
     source, kind, name = given.source, given.kind, given.name
     wishes: dict[str, Any] = {"kind": kind, "media_type": given.media_type, "number": number}
@@ -138,7 +146,7 @@ def _read_input(given: FileInput, number: int) -> ReadFile:
             raise InvalidFileError(
                 f"{label(source.name, number)} is stored as {source.media_type}: pass it as {source.kind.capitalize()}"
             )
-        return ReadFile(source if name is None else source.model_copy(update={"name": clean_name(name)}))
+        return ReadFile(_checked(source, source.name if name is None else name, number))
     if isinstance(source, str):
         return ReadFile(check_url(source, name=name, **wishes))
     if isinstance(source, bytes | bytearray):

@@ -201,5 +201,5 @@ def _authors(rows: SessionRows, session: SessionRow) -> Iterator[str]:
     for place, entry in rows.entries.items():
         if entry.run_id is not None and entry.run_id not in rows.runs:
             yield f"zombie_invisible: message {place} names a run that does not exist: {entry.run_id!r}"
-        if isinstance(entry, UserRow) and not entry.content:
+        if isinstance(entry, UserRow) and not (entry.content or entry.files):
             yield f"pairs_whole: message {place} is empty"
