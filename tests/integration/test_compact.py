@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.integration.test_views import SUMMARY, S, Talk, agent, check, history, lookup, talk
+from tests.support.context_talk import SUMMARY, S, Talk, agent, check, history, lookup, talk
 from tests.support_crash import LoggedModel, Sweep, fresh
 from tests.support_run import Gate
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.integration.test_views import POLICIES, SUMMARY, WINDOW, S, Talk, agent, lookup, talk, used
+from tests.support.context_talk import POLICIES, SUMMARY, WINDOW, S, Talk, agent, lookup, talk, used
 
 from helix import Confirmation, LocalExecutor, MemoryStateStore, ScriptedModel, Usage, tool
 from helix.core.context_policy import Context

@@ -1,114 +1,33 @@
 """A history that outgrows its model's window: the model is shown a view of it, and nothing of it is lost."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.support_crash import LoggedModel, Sweep, fresh
+from tests.support.context_talk import (
+    BODY,
+    POLICIES,
+    SUMMARY,
+    WINDOW,
+    S,
+    Talk,
+    agent,
+    check,
+    history,
+    lookup,
+    talk,
+    used,
+)
 
-from helix import Agent, LLMConfig, LocalExecutor, MemoryStateStore, ScriptedModel, tool
-from helix.core.context_policy import Change, Clear, Context, Hide, KeepLast, ShownContext
+from helix import LocalExecutor, MemoryStateStore, ScriptedModel, tool
+from helix.core.context_policy import Change, Clear, Context, Hide, ShownContext
 from helix.core.errors import ModelError
-from helix.core.estimating import estimate_request
-from helix.core.initial import AgentInput
-from helix.core.json import dumps
-from helix.core.messages import AnyMessage, ToolResultMessage, UserMessage
+from helix.core.messages import ToolResultMessage, UserMessage
 from helix.core.steps import AnyStepResult, ErrorStepResult, ParsedToolCall, TextStepResult, ToolCallsStepResult
-from helix.core.usage import Usage
 from helix.core.views import RECALL
 from helix.ports.model import LLMGenerateInput
-from helix.runtime.edits import edit
-from helix.services.segments import SegmentStreams
 from helix.services.session_calls import session_calls
 from helix.sessions.read import Sessions
-from helix.testing.invariants import check_session
-
-S = "ses"
-WINDOW = 20_000
-BODY = "lorem ipsum dolor sit amet " * 110
-SUMMARY = "The user asked for rows, and many were looked up."
-
-
-@tool
-def lookup(row: int) -> str:
-    """Look a row up."""
-    return f"row {row}: {BODY}"
-
-
-def used(tokens: int) -> Usage:
-    return Usage(prompt_tokens=tokens, completion_tokens=10, calls=1)
-
-
-class Talk:
-    """A model that looks one row up in each turn, and records the prompts it was sent."""
-
-    def __init__(self, summary: AnyStepResult | str | Exception = SUMMARY, **refused: int) -> None:
-        self.prompts: list[list[AnyMessage]] = []
-        self.sizes: list[int] = []
-        self.summaries = 0
-        self.tools: list[list[str]] = []
-        self._summary = summary
-        self._limit = refused.get("limit")
-
-    def __call__(self, request: LLMGenerateInput) -> AnyStepResult | str | Exception:
-        size = estimate_request(request.messages, request.tools)
-        self.prompts.append(list(request.messages))
-        self.sizes.append(size)
-        self.tools.append([spec.name for spec in request.tools])
-        if self._limit is not None and size > self._limit:
-            return ErrorStepResult(error="prompt is too long", code="context_too_long", usage=used(size))
-        if request.tool_choice == "none":
-            self.summaries += 1
-            return (
-                self._summary
-                if not isinstance(self._summary, str)
-                else TextStepResult(content=SUMMARY, usage=used(size))
-            )
-        if isinstance(request.messages[-1], UserMessage):
-            return self.calls("lookup", row=len(self.prompts))
-        return TextStepResult(content="done", usage=used(size))
-
-    def calls(self, name: str, **arguments: Any) -> ToolCallsStepResult:
-        ident = f"call_{len(self.prompts)}"
-        return ToolCallsStepResult(
-            tool_calls=[ParsedToolCall(id=ident, name=name, arguments=arguments)], usage=used(self.sizes[-1])
-        )
-
-    def adapter(self) -> ScriptedModel:
-        return ScriptedModel([self], repeat=True, record=False)
-
-
-def agent(context: Context, **more: Any) -> Agent:
-    fields = {"tools": [lookup], **more}
-    return Agent(name="desk", system_prompt="Help.", llm_config=LLMConfig(model="scripted"), context=context, **fields)
-
-
-async def talk(desk: Agent, said: Talk, turns: int, store: MemoryStateStore | None = None) -> MemoryStateStore:
-    store = store or MemoryStateStore()
-    async with LocalExecutor(store=store, model=said.adapter()) as executor:
-        for turn in range(turns):
-            result = await (await executor.execute(desk, f"question {turn}", session_id=S)).result()
-            assert result.status == "completed", result.error
-    return store
-
-
-async def check(store: MemoryStateStore, session_id: str = S) -> None:
-    await check_session(store, SegmentStreams(store), session_id, at_rest=True)
-
-
-async def history(store: MemoryStateStore) -> Sequence[AnyMessage]:
-    state = await Sessions(store).load(S)
-    assert state is not None
-    return (await Sessions(store).get_messages(S, limit=1000)).messages
-
-
-POLICIES: dict[str, tuple[Context, float]] = {
-    "cleared": (Context(window=WINDOW), 0.62),
-    "summarised": (Context(window=WINDOW, clear_at=None, summariser="same"), 0.82),
-    "cleared, then summarised": (Context(window=5_000, summariser="same"), 0.9 * 5_000 / WINDOW),
-    "summarised where it would overflow": (Context(window=WINDOW, clear_at=None), 1.0),
-    "the last ten": (Context(policies=[KeepLast(10)]), 0.4),
-}
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -314,88 +233,4 @@ async def test_a_policy_that_asks_for_the_impossible_changes_nothing() -> None:
     ]
     store = await talk(agent(Context(policies=odd)), said, turns=5)
     assert len(said.prompts[-1]) == 1 + 5 * 4 - 1
-    await check(store)
-
-
-async def test_time_travel_shows_what_the_model_saw_there() -> None:
-    """A checkpoint before a view shows the whole history, one after it shows the view, in any order of rewinds."""
-    desk, said = agent(Context(window=WINDOW)), Talk()
-    store = await talk(desk, said, turns=40)
-    points = (await Sessions(store).list_checkpoints(S, limit=1000)).items
-    early = next(point for point in points if point.view == 0 and point.count == 8)
-    late = points[0]
-    assert late.view > 0
-    for point in (early, late, early):
-        again = Talk()
-        async with LocalExecutor(store=store, model=again.adapter()) as executor:
-            handle = await executor.resume(desk, S, mode="from_checkpoint", checkpoint_id=point.id, message="and now?")
-            assert (await handle.result()).status == "completed"
-        shown = again.prompts[0]
-        notes = [m for m in shown if isinstance(m, ToolResultMessage) and "was cleared" in m.content]
-        assert bool(notes) == (point.view > 0) and len(shown) == 1 + point.count + 1
-    await check(store)
-
-
-async def test_a_branch_and_an_import_are_shown_the_same() -> None:
-    desk, said = agent(Context(window=WINDOW, clear_at=None, summariser="same")), Talk()
-    store = await talk(desk, said, turns=40)
-    async with LocalExecutor(store=store, model=said.adapter()) as executor:
-        copy = (await executor.branch(S)).session_id
-        assert (await (await executor.execute(desk, "same?", session_id=S)).result()).status == "completed"
-        first = said.prompts[-2]
-        assert (await (await executor.execute(desk, "same?", session_id=copy)).result()).status == "completed"
-        assert [m.content for m in said.prompts[-2]] == [m.content for m in first]
-        await check(store, copy)
-    await check(store)
-
-
-@pytest.mark.parametrize("name", ["cleared", "summarised"])
-async def test_a_crash_at_any_write_leads_to_the_same_prompts(name: str) -> None:
-    """Each prompt of a step is the same byte for byte, whichever worker sends it."""
-    fresh()
-    context, _ = POLICIES[name]
-    context = Context(window=3_000, clear_at=context.clear_at, summariser=context.summariser, keep_steps=2)
-    prompts: dict[tuple[str, bool], set[str]] = {}
-
-    def answer(request: LLMGenerateInput) -> AnyStepResult | str:
-        wants = request.tool_choice == "none"
-        text = dumps([m.model_dump(mode="json", include={"role", "content", "tool_call_id"}) for m in request.messages])
-        place = str(request.messages[-2 if wants else -1].content)[:20]
-        prompts.setdefault((place, wants), set()).add(text)
-        if wants:
-            return SUMMARY
-        done = request.messages[-1].content or ""
-        row = int(done.split(":")[0].removeprefix("row ")) + 1 if str(done).startswith("row ") else 1
-        if row > 5:
-            return "done"
-        call = ParsedToolCall(id=f"call_{row}", name="lookup", arguments={"row": row})
-        return ToolCallsStepResult(tool_calls=[call], usage=used(estimate_request(request.messages, request.tools)))
-
-    desk = agent(context)
-    sweep = Sweep(desk, LoggedModel(ScriptedModel([answer], repeat=True, record=False)), rebuys=True)
-
-    async def act(workers: LocalExecutor) -> None:
-        await (await workers.execute(desk, "begin", session_id=S)).result()
-
-    await sweep.everywhere(act)
-    assert set(sweep.outcomes) == {"completed"}
-    assert any("was cleared" in text or SUMMARY in text for texts in prompts.values() for text in texts)
-    assert all(len(texts) == 1 for texts in prompts.values()), {place: len(texts) for place, texts in prompts.items()}
-
-
-async def test_an_edit_shows_what_the_model_saw_at_that_message() -> None:
-    desk, said = agent(Context(window=WINDOW)), Talk()
-    store = MemoryStateStore()
-    async with LocalExecutor(store, model=said.adapter()) as executor:
-        for turn in range(30):
-            given = AgentInput(message=f"question {turn}", metadata={"id": f"u{turn}"})
-            assert (await (await executor.execute(desk, given, session_id=S)).result()).status == "completed"
-        for turn in (28, 2):
-            again = AgentInput(message="another question", metadata={"id": f"u{turn}"})
-            mark = len(said.prompts)
-            handle = await edit(executor, desk, S, again, user_id=None, key=f"edit-{turn}")
-            assert (await handle.result()).status == "completed"
-            shown = said.prompts[mark]
-            notes = [m for m in shown if isinstance(m, ToolResultMessage) and "was cleared" in m.content]
-            assert bool(notes) == (turn == 28)
     await check(store)

@@ -17,7 +17,7 @@ from typing import ParamSpec, TypeVar
 
 from helix._private_files import make_folder
 from helix.core.errors import StoreError
-from helix.ports.blobs import Upload, check_blob_key, check_blob_prefix
+from helix.ports.blobs import LocalBlobs, check_blob_key, check_blob_prefix
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -26,7 +26,7 @@ ATTEMPTS = 20
 """The maximum number of attempts of a `put` if concurrent `delete` calls remove its empty folder."""
 
 
-class FolderBlobs:
+class FolderBlobs(LocalBlobs):
     """Implements `Blobs`. `folder` is created when the first blob is stored."""
 
     def __init__(self, folder: Path) -> None:
@@ -47,18 +47,6 @@ class FolderBlobs:
     async def list(self, prefix: str, after: str = "", limit: int = 1000) -> list[str]:
         check_blob_prefix(prefix)
         return await asyncio.to_thread(_explained, _keys, self._folder, prefix, after, limit)
-
-    async def upload(self, key: str, size: int, sha256: str, media_type: str, expires_s: float) -> Upload | None:
-        check_blob_key(key)
-        return None
-
-    async def download(self, key: str, name: str | None, expires_s: float) -> str | None:
-        check_blob_key(key)
-        return None
-
-    def location(self, key: str) -> str | None:
-        check_blob_key(key)
-        return None
 
     async def _call(self, key: str, verb: Callable[..., T], *given: object) -> T:
         """Call `verb` with the path of the key, in a thread."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 
-from helix.ports.blobs import Upload, check_blob_key, check_blob_prefix
+from helix.ports.blobs import LocalBlobs, check_blob_key, check_blob_prefix
 
 
-class MemoryBlobs:
+class MemoryBlobs(LocalBlobs):
     """Implements `Blobs`."""
 
     def __init__(self) -> None:
@@ -37,15 +37,3 @@ class MemoryBlobs:
         with self._lock:
             keys = list(self._blobs)
         return sorted(key for key in keys if key.startswith(prefix) and key > after)[:limit]
-
-    async def upload(self, key: str, size: int, sha256: str, media_type: str, expires_s: float) -> Upload | None:
-        check_blob_key(key)
-        return None
-
-    async def download(self, key: str, name: str | None, expires_s: float) -> str | None:
-        check_blob_key(key)
-        return None
-
-    def location(self, key: str) -> str | None:
-        check_blob_key(key)
-        return None

@@ -18,7 +18,7 @@ from helix.core.messages import AnyMessage, AssistantMessage, UserMessage, files
 from helix.core.views import is_clearable
 
 LEAST_SHARE = 0.1
-"""The least share of the window that clearing must free. Each change of a view makes the provider's prompt cache cold,
+"""The minimum share of the window that clearing must free. Each change of a view makes the provider's prompt cache cold,
 so small ones cost more than they save."""
 
 
@@ -115,12 +115,12 @@ class ClearResults:
 
 @dataclass(frozen=True, slots=True)
 class Summarise:
-    """Replaces the beginning of the conversation by a summary, which a model writes."""
+    """Replaces the beginning of the conversation with a summary, which a model writes."""
 
     at: float = 0.8
     """The share of the window from which the conversation is summarised."""
     keep_steps: int = 4
-    """The number of steps at the end that stay as they are."""
+    """The number of steps at the end that do not change."""
     model: str | None = None
     """The model that writes the summary. None: the agent's own model, whose prompt cache is warm."""
 
@@ -134,7 +134,7 @@ class KeepLast:
     """Shows only the last steps, without a summary of the others."""
 
     steps: int
-    """The number of steps that are shown at least. Up to half as many more are shown before the next change."""
+    """The minimum number of steps to show. Up to half as many more are shown before the next change."""
 
     def __call__(self, context: ShownContext) -> Change | None:
         if context.steps() <= self.steps + self.steps // 2:
@@ -155,7 +155,7 @@ class Context:
     """The share of the window from which the conversation is summarised, if there is a `summariser`. Without one, the
     agent's own model writes a summary only if the prompt would not fit otherwise."""
     keep_steps: int = 4
-    """The number of steps at the end that stay as they are, 1 or more."""
+    """The number of steps at the end that do not change, 1 or more."""
     summariser: str | None = None
     """The model that writes summaries. `same` for the agent's own."""
     policies: Sequence[Policy] | None = None

@@ -18,7 +18,7 @@ class ViewRow(Stored):
     run_id: str
     """The run that made the view."""
     step: int
-    """The step that was about to be bought."""
+    """The step that was about to start."""
     attempt: int = 0
     """The attempt at that step which made the summary. 0 if no model was called."""
     count: int

@@ -19,13 +19,13 @@ from helix.core.tools import Tool
 from helix.core.view_row import ViewRow
 
 LEAST_CLEARED = 400
-"""The length in characters from which a result is cleared. The note in its place is about half as long."""
+"""The minimum length of a result that is cleared, in characters. The note in its place is about half as long."""
 MOST_ARGUMENTS = 120
-"""The most characters of a call's arguments that the note repeats."""
+"""The maximum number of characters of a call's arguments that the note repeats."""
 RECALL = "recall"
 """The name of the tool that reads cleared results again."""
 MOST_RECALLED = 20_000
-"""The most characters that one call of `recall` returns."""
+"""The maximum number of characters that one call of `recall` returns."""
 
 
 def show_history(view: ViewRow | None, messages: Sequence[AnyMessage], *, recall: bool = True) -> list[AnyMessage]:

@@ -73,6 +73,22 @@ class Blobs(Protocol):
         ...
 
 
+class LocalBlobs:
+    """The verbs of `Blobs` with which a client reaches S3 itself, for stores that are not in S3: all return None."""
+
+    async def upload(self, key: str, size: int, sha256: str, media_type: str, expires_s: float) -> Upload | None:
+        check_blob_key(key)
+        return None
+
+    async def download(self, key: str, name: str | None, expires_s: float) -> str | None:
+        check_blob_key(key)
+        return None
+
+    def location(self, key: str) -> str | None:
+        check_blob_key(key)
+        return None
+
+
 def check_blob_key(key: str) -> None:
     """Check the form of a key, which is the same for every adapter. Its segments begin with a letter or a digit, so no
     key can point outside the adapter's folder. Raises `InvalidInputError`."""
