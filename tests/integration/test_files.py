@@ -10,10 +10,12 @@ from helix import Agent, Audio, Document, Image, LLMConfig, LocalExecutor, Scrip
 from helix.core.context_policy import Context
 from helix.core.errors import FileMissingError, InvalidFileError, InvalidInputError, SessionNotFoundError
 from helix.core.files import Content, FilePart
+from helix.core.initial import AgentInput
 from helix.core.messages import AnyMessage, ToolResultMessage, UserMessage, files_of
 from helix.core.steps import AnyStepResult
 from helix.ports.model import LLMGenerateInput
 from helix.ports.state_store import Delete, StateStore
+from helix.runtime.edits import edit
 from helix.testing.invariants import check_session
 
 S = "ses"
@@ -213,3 +215,59 @@ async def test_a_store_without_a_place_for_files_refuses_them() -> None:
 
 def test_a_file_part_is_public() -> None:
     assert FilePart(kind="image", media_type="image/png", url="https://example.com/a.png").size == 0
+
+
+async def test_files_that_are_stored_are_named_by_their_position_in_the_text(tmp_path: Path) -> None:
+    model = Looks()
+    async with LocalExecutor(tmp_path / "helix.db", model=model) as executor:
+        first = await executor.execute(agent(), ["See", Image(png(20, 10)), "please"], session_id=S)
+        await first.result()
+        stored = (await said(executor))[0].files[0]
+        wrong = stored.model_copy(update={"size": 1, "media_type": "text/html", "after_text": 99})
+        given = AgentInput(message="Again", files=[wrong])
+        await (await executor.execute(agent(), given, session_id=S)).result()
+        point = (await executor.sessions.list_checkpoints(S, limit=1)).items[0].id
+        await (await executor.resume(agent(), S, message=given, checkpoint_id=point)).result()
+        again = (await said(executor))[-1]
+        assert again.content == "Again"
+        assert again.files == [stored.model_copy(update={"after_text": 5})], "the metadata is the blob's"
+        mapped = {"message": "Once more", "files": [stored.model_dump()]}
+        await (await executor.execute(agent(), mapped, session_id=S)).result()
+        assert (await said(executor))[-1].files[0].sha256 == stored.sha256
+        with pytest.raises(InvalidInputError, match="takes no state"):
+            await executor.resume(agent(), S, message=AgentInput(message="x", state={"a": 1}))
+        with pytest.raises(InvalidFileError, match="not an https URL"):
+            bad = FilePart(kind="image", media_type="image/png", url="http://example.com/a.png")
+            await executor.execute(agent(), AgentInput(message="x", files=[bad]), session_id=S)
+
+
+async def test_the_sizes_of_stored_files_are_those_of_their_blobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A caller may name stored files with a size of 0, which must not lift the limit of a message."""
+    async with LocalExecutor(tmp_path / "helix.db", model=Looks()) as executor:
+        await (await executor.execute(agent(), [png(20, 10), pdf(3)], session_id=S)).result()
+        stored = [file.model_copy(update={"size": 0}) for file in (await said(executor))[0].files]
+        monkeypatch.setattr("helix.core.file_checks.MAX_MESSAGE_BYTES", 200)
+        with pytest.raises(InvalidFileError, match="bytes together"):
+            await executor.execute(agent(), AgentInput(message="Both", files=stored), session_id=S)
+
+
+async def test_an_edit_may_change_only_the_files(tmp_path: Path) -> None:
+    async with LocalExecutor(tmp_path / "helix.db", model=Looks()) as executor:
+        await (await executor.execute(agent(), ["Hi", png(20, 10)], session_id=S)).result()
+        (image,) = (await said(executor))[0].files
+        given = AgentInput(message="Look", files=[image], metadata={"id": "m1"})
+        await (await executor.execute(agent(), given, session_id=S)).result()
+        run = (await executor.engine.history.existing(S)).run_id
+        same = await edit(executor, agent(), S, given, user_id=None, key="k1")
+        assert same.run_id == run
+        other = given.model_copy(update={"files": []})
+        await (await edit(executor, agent(), S, other, user_id=None, key="k2")).result()
+        last = (await said(executor))[-1]
+        assert last.content == "Look" and last.files == [] and len(await said(executor)) == 2
+
+
+async def said(executor: LocalExecutor) -> list[UserMessage]:
+    found = await executor.sessions.load_conversation_messages(S)
+    return [message for message in found if isinstance(message, UserMessage)]

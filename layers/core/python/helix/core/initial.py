@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from helix.core.agents import AnyAgent
 from helix.core.errors import AgentAlreadyRunningError, InvalidInputError
+from helix.core.files import FilePart
 from helix.core.json import JsonObject, JsonValue, check_json, check_text, dumps
 from helix.core.messages import AnyMessage, Message, Record, UserMessage, check_message
 from helix.core.prompt import repair_pairs
@@ -28,7 +29,9 @@ class AgentInput(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     message: str
-    """The user's message."""
+    """The text of the user's message."""
+    files: list[FilePart] = Field(default_factory=list)
+    """The files of the user's message, each with its position in the text. They are stored already, or at a URL."""
     state: JsonObject = Field(default_factory=dict)
     """Top-level fields to merge into the session's custom state."""
     metadata: JsonObject = Field(default_factory=dict)
@@ -165,6 +168,13 @@ def continue_agent_state(
 
 
 def _user(asked: AgentInput, run_id: str, message_id: str, now: float) -> UserMessage:
-    check_message(asked.message)
+    check_message(asked.message, asked.files)
     check_json(asked.metadata, "metadata")
-    return UserMessage(id=message_id, run_id=run_id, content=asked.message, created_at=now, metadata=asked.metadata)
+    return UserMessage(
+        id=message_id,
+        run_id=run_id,
+        content=asked.message,
+        files=asked.files,
+        created_at=now,
+        metadata=asked.metadata,
+    )

@@ -6,11 +6,13 @@ their lineage, where their checkpoints can find them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from helix.core.agents import AnyAgent
 from helix.core.errors import AgentAlreadyRunningError, CheckpointNotFoundError, RunNotFoundError
+from helix.core.files import FilePart
 from helix.core.handles import AgentExecutionHandle
 from helix.core.initial import AgentInput
 from helix.core.messages import AssistantMessage, UserMessage
@@ -20,6 +22,7 @@ from helix.core.session_row import SessionRow
 from helix.engine.history import History
 from helix.runtime.executor import Executor
 from helix.services.claim_input import ClaimInput, Opening
+from helix.services.file_inputs import ReadFile, read_input
 from helix.services.request_keys import keyed_run
 
 Handle = AgentExecutionHandle[Any]
@@ -38,9 +41,13 @@ class FoundMessage:
     run: RunRow | None
     """The run that came with it. None if the message was copied from another session."""
 
-    def is_newest(self, text: str) -> bool:
-        """Whether the conversation ends with this message and its answers, and the message has that text."""
-        return self.newest and self.message.content == text
+    def is_same(self, given: AgentInput) -> bool:
+        """Whether the message has that text and those files."""
+        return self.message.content == given.message and _places(self.message.files) == _places(given.files)
+
+
+def _places(files: Sequence[FilePart]) -> list[tuple[str | None, int]]:
+    return [(file.sha256 or file.url, file.after_text) for file in files]
 
 
 async def find_message(history: History, session: SessionRow, message_id: str) -> FoundMessage | None:
@@ -72,10 +79,11 @@ async def edit(
     if await keyed_run(executor.store, key) is None:
         session = await executor.engine.history.existing(session_id)
         said = await find_message(executor.engine.history, session, str(given.metadata.get("id", "")))
-        if said is not None and said.run is not None and said.is_newest(given.message):
+        if said is not None and said.run is not None and said.newest and said.is_same(given):
             return await executor.get_handle(agent, session_id, session.run_id, user_id=user_id)
         if said is not None:
-            return await rewind(executor, agent, session, said, given, user_id=user_id, key=key)
+            _, files = await read_input(agent, given)
+            return await rewind(executor, agent, session, said, given, files, user_id=user_id, key=key)
     try:
         return await executor.execute(agent, given, session_id=session_id, user_id=user_id, key=key)
     except AgentAlreadyRunningError:
@@ -89,7 +97,9 @@ async def present_run(executor: Executor, session_id: str, given: AgentInput) ->
     started it."""
     session = await executor.engine.history.existing(session_id)
     said = await find_message(executor.engine.history, session, str(given.metadata.get("id", "")))
-    return said.run.run_id if said is not None and said.run is not None and said.is_newest(given.message) else None
+    if said is None or said.run is None or not said.newest or not said.is_same(given):
+        return None
+    return said.run.run_id
 
 
 async def rewind(
@@ -98,12 +108,14 @@ async def rewind(
     session: SessionRow,
     to: FoundMessage | RunRow,
     given: AgentInput | None,
+    files: Sequence[ReadFile] = (),
     *,
     user_id: str | None,
     key: str,
 ) -> Handle:
     """Go back to the position before the message, or to the start of the run, and run from there. `given` is the run's
-    message; None runs without one. A repeated request with the same key returns the run that the first one started.
+    message with its `files`; None runs without one. A repeated request with the same key returns the run that the first
+    one started.
 
     Raises `AgentAlreadyRunningError`, and `CheckpointNotFoundError` if the custom state at that position is no longer
     stored."""
@@ -116,7 +128,7 @@ async def rewind(
         key=key,
         point=await _find_checkpoint(executor.engine.history, session, to),
     )
-    return await executor.start_run(agent, session.session_id, ask)
+    return await executor.start_run(agent, session.session_id, ask, files)
 
 
 async def _find_checkpoint(history: History, session: SessionRow, to: FoundMessage | RunRow) -> CheckpointRow:

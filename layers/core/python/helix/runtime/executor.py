@@ -25,7 +25,7 @@ from helix.core.handles import (
     RetryMode,
     check_mode,
 )
-from helix.core.initial import Input
+from helix.core.initial import AgentInput, Input
 from helix.core.json import JsonObject
 from helix.core.status import ClaimMode
 from helix.core.wire import StreamMessage
@@ -145,7 +145,7 @@ class Executor(SessionVerbs):
         session_id: str,
         *,
         mode: ResumeMode = "continue",
-        message: Content | None = None,
+        message: Content | AgentInput | None = None,
         checkpoint_id: str | None = None,
         confirmation: Confirmation | None = None,
         user_id: str | None = None,
@@ -192,7 +192,7 @@ class Executor(SessionVerbs):
         session_id: str,
         *,
         mode: RetryMode = "from_checkpoint",
-        message: Content | None = None,
+        message: Content | AgentInput | None = None,
         user_id: str | None = None,
         key: str | None = None,
     ) -> AgentExecutionHandle[OutputT]:

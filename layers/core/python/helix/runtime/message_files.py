@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from helix.core.agents import AnyAgent
 from helix.core.errors import FileMissingError, InvalidFileError, SessionNotFoundError, StaleStateError
+from helix.core.file_checks import check_message
 from helix.core.files import FilePart
 from helix.engine.engine import Engine
 from helix.services.claim_input import ClaimInput
@@ -50,7 +51,9 @@ async def _hold(engine: Engine, session_id: str, ask: ClaimInput, files: Sequenc
             raise SessionNotFoundError(session_id)  # before anything is stored, or looked up among the owner's files
         root = session.stream_id
         user_id = (session if root == session_id else await engine.history.existing(root)).user_id
-    return await engine.files.take(user_id, root, session_id, files)
+    parts = await engine.files.take(user_id, root, session_id, files)
+    check_message(parts)  # again, because a caller may describe stored files wrongly
+    return parts
 
 
 async def read_file(engine: Engine, session_id: str, file: FilePart) -> bytes:

@@ -54,10 +54,15 @@ async def read_content(content: Content) -> ReadContent:
     return await asyncio.to_thread(_read, _items(content))
 
 
-async def read_message(message: Content | None) -> tuple[str | None, list[ReadFile]]:
-    """Return the text and the files of a message. The text is None if there is no message."""
+async def read_message(message: Content | AgentInput | None) -> tuple[str | None, list[ReadFile]]:
+    """Return the text and the files of a message. The text is None if there is no message. An `AgentInput` gives only its
+    message and files here."""
     if message is None:
         return None, []
+    if isinstance(message, AgentInput):
+        if message.state or message.metadata:
+            raise InvalidInputError("this message takes no state and no metadata: send them with `execute`")
+        return message.message, _described(message)
     content = await read_content(message)
     return content.text, content.files
 
@@ -65,16 +70,32 @@ async def read_message(message: Content | None) -> tuple[str | None, list[ReadFi
 async def read_input(agent: AnyAgent, given: Input | Content) -> tuple[AgentInput, list[ReadFile]]:
     """Parse the input of `execute`, and read the files in its message. Raises `InvalidInputError` and
     `InvalidFileError`."""
-    if isinstance(given, str | AgentInput):
+    if isinstance(given, AgentInput):
+        return given, _described(given)
+    if isinstance(given, str):
         return parse_input(agent, given), []
     if not isinstance(given, Mapping):
         content = await read_content(given)
         return AgentInput(message=content.text), content.files
     message = given.get("message")
+    if given.get("files"):
+        asked = parse_input(agent, given)
+        return asked, _described(asked)
     if message is None or isinstance(message, str) or agent.function is not None:
         return parse_input(agent, given), []
     content = await read_content(message)
     return parse_input(agent, {**given, "message": content.text}), content.files
+
+
+def _described(given: AgentInput) -> list[ReadFile]:
+    """Return files that the caller describes, each with a position that exists in the text. Raises
+    `InvalidFileError`."""
+    check_message(given.files)
+    files = []
+    for number, part in enumerate(given.files, start=1):
+        position = min(part.after_text, len(given.message))
+        files.append(ReadFile(_checked(part, part.name, number).model_copy(update={"after_text": position})))
+    return files
 
 
 def has_files(value: object) -> bool:

@@ -137,8 +137,8 @@ class Probe:
                 result, detail = "ok", await look(self)
         except NotRunError as error:
             result, detail = "not run", str(error)
-        except TimeoutError:
-            result, detail = "failed", f"nothing came within {PATIENCE_S:.0f} s"
+        except TimeoutError as error:  # a request's timeout names the request
+            result, detail = "failed", str(error) or f"nothing came within {PATIENCE_S:.0f} s"
         except Exception as error:
             result, detail = "failed", f"{type(error).__name__}: {error}"
         return Finding(name, result, self.clock.now() - began, detail)
@@ -161,7 +161,8 @@ class Probe:
             self._key_id = self._key.split("_")[1]
         if self._key is None and self.at.auth != "none":
             raise NotRunError("the stage accepts tokens only: give one with --key")
-        self._client = await HelixClient.connect(self._url, self._key, settings=ClientSettings(quiet_s=QUIET_S))
+        settings = ClientSettings(quiet_s=QUIET_S, request_s=PATIENCE_S)
+        self._client = await HelixClient.connect(self._url, self._key, settings=settings)
 
     @property
     def key(self) -> str | None:
