@@ -136,6 +136,8 @@ class Rights:
     def _ws_message(self, role: iam.Role) -> None:
         self._storage.grant_rows(role, "streams", *LOOK, PUT, UPDATE, DELETE, CHECK)
         self._storage.grant_overflow_and_removal(role)
+        # It signs the clients' uploads and downloads, and reads the beginning of an uploaded file.
+        self._storage.grant_files(role, "Get", "Put")
         self._end(role)
         self._queue(role)
         self._executions.grant_stop(role)
@@ -160,9 +162,12 @@ class Rights:
 
     def _start_triggered(self, role: iam.Role) -> None:
         self._serve_http(role)
+        self._storage.grant_files(role, "Get", "Put")  # an event may bring a file
         self._triggers.grant_consume(role)
 
     def _serve_http(self, role: iam.Role) -> None:
+        """Grant the permissions of `serve_http`. Its requests only name files that are stored already, so it needs the
+        files' rows but not their bytes."""
         self._storage.grant_rows(role, "streams", *LOOK, PUT)
         self._end(role)
         self._queue(role)
