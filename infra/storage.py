@@ -119,11 +119,6 @@ class Storage(Construct):
                 max_age=CORS_S,
             )
 
-    @property
-    def bucket_host(self) -> str:
-        """The host of presigned URLs (`helix.adapters.aws.blobs`)."""
-        return str(self.bucket.bucket_regional_domain_name)
-
     def grant_set_aside(self, grantee: iam.IGrantable) -> None:
         """Let `grantee` set aside Kinesis records that cannot be read."""
         self._grant_objects(grantee, ("s3:PutObject",), FAILED, "Objects are named by stream and position.")

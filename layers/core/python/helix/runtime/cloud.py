@@ -56,7 +56,7 @@ CONFIG = Config(
 safe."""
 S3_CONFIG = CONFIG.merge(Config(signature_version="s3v4", s3={"us_east_1_regional_endpoint": "regional"}))
 """The settings of the S3 client. Without version 4, the signature of a client's upload would not cover its length. With
-the regional endpoint, presigned URLs have the same host in every region, which is the one that the console's page admits."""
+the regional endpoint, presigned URLs have the same form of host in every region, which the console's page admits."""
 
 
 class Application:
