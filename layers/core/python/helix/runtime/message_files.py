@@ -61,4 +61,4 @@ async def read_file(engine: Engine, session_id: str, file: FilePart) -> bytes:
     await engine.history.existing(session_id)
     if engine.files is None:
         raise FileMissingError(file.sha256 or file.url or "", file.name)
-    return await engine.files.read(session_id, file)
+    return await (await engine.files.held(session_id)).read(file)
