@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import asyncio
 from hashlib import sha256
+from typing import Any
 
+import httpx
+import pytest
 from tests.e2e.cloud_executor import AdminApplication
 from tests.support.blob_ages import due_now
 from tests.support.cloud_agents.plans import call, plan, see, use
 from tests.support.cloud_agents.tools import portrait
 from tests.support.offline_cloud import CloudForTests, until
 
+from helix import FilePart, Image
+from helix.core.errors import FileMissingError
 from helix.ports.state_store import Delete
 from helix.services.activity import SWEEP
 from helix.services.blob_rows import blob_owner, owner_prefix
@@ -46,6 +51,32 @@ async def test_a_tools_picture_is_seen_stored_once_and_deleted(cloud: CloudForTe
             assert await client.delete(session_id)
     await due_now(app.store, OWNER, HASH)
     await asyncio.to_thread(until, lambda: _swept(cloud, app), "the end of the file")
+
+
+async def test_a_users_picture_goes_to_the_bucket_and_comes_back(cloud: CloudForTests) -> None:
+    """The client sends the bytes with a presigned request, and reads them with another one."""
+    picture = portrait("a harbour")
+    async with cloud.user(USER) as client, cloud.user("stranger") as other:
+        handle = await client.run("talker", [plan(see()), Image(picture, name="harbour.png")])
+        result = await handle.result(PATIENCE_S)
+        assert (result.status, result.text) == ("completed", f"I see image/png {sha256(picture).hexdigest()}")
+        page: Any = await client.get_messages(handle.session_id)
+        part = FilePart.model_validate(page["messages"][0]["files"][0])
+        assert (part.name, part.media_type, part.size) == ("harbour.png", "image/png", len(picture))
+        assert await client.read_file(handle.session_id, part) == picture
+        copy = await client.branch(handle.session_id)
+        assert await client.delete(handle.session_id)
+        assert await client.read_file(copy, part) == picture, "the branch holds it"
+        with pytest.raises(FileMissingError):
+            await other.run("talker", [plan(see()), part])
+        begun: Any = await client.ask("upload", {"sha256": "0" * 64, "size": 3})
+        await asyncio.to_thread(refused, begun["upload"], b"abc")
+
+
+def refused(target: dict[str, Any], data: bytes) -> None:
+    """S3 refuses bytes that do not have the announced hash."""
+    answer = httpx.put(target["url"], content=data, headers=target["headers"], trust_env=False)
+    assert answer.status_code in (400, 403), answer.text
 
 
 def _swept(cloud: CloudForTests, app: AdminApplication) -> bool:
