@@ -1,4 +1,4 @@
-"""Input that `helix.http` either honours or refuses by name, and never drops: edited arguments, files, AG-UI's extras,
+"""Input that `helix.http` either honours or refuses by name, and never drops: edited arguments, parts, AG-UI's extras,
 foreign pages."""
 
 from __future__ import annotations
@@ -86,22 +86,24 @@ async def test_numbers_that_javascript_rounds_are_not_edits() -> None:
         assert PAID == [2**53 + 1]
 
 
-FILE = {"type": "file", "mediaType": "image/png", "url": "data:image/png;base64,AAAA"}
 TEXT = {"type": "text", "text": "Look"}
 
 
 @pytest.mark.parametrize(
     ("path", "body", "name"),
     [
-        ("ai-sdk", {**chat(""), "messages": [{"id": "u1", "role": "user", "parts": [TEXT, FILE]}]}, "'file'"),
-        ("ai-sdk-v6", {**chat(""), "messages": [{"id": "u1", "role": "user", "parts": [FILE]}]}, "'file'"),
+        (
+            "ai-sdk-v6",
+            {**chat(""), "messages": [{"id": "u1", "role": "user", "parts": [TEXT, {"type": "source-url"}]}]},
+            "'source-url'",
+        ),
         (
             "ai-sdk",
             {**chat(""), "messages": [{"id": "u1", "role": "user", "parts": [TEXT, {"type": "data-x"}]}]},
             "data-x",
         ),
-        ("ag-ui", {**AGUI, "messages": [{**SAID, "content": [TEXT, {"type": "image", "source": {}}]}]}, "'image'"),
-        ("ag-ui", {**AGUI, "messages": [{**SAID, "content": [{"type": "binary", "mimeType": "a/b"}]}]}, "'binary'"),
+        ("ag-ui", {**AGUI, "messages": [{**SAID, "content": [TEXT, {"type": "table"}]}]}, "'table'"),
+        ("ag-ui", {**AGUI, "messages": [{**SAID, "content": [TEXT, "text"]}]}, "'None'"),
         ("ag-ui", {**AGUI, "tools": [{"name": "t", "description": "", "parameters": {}}]}, "tools"),
         ("ag-ui", {**AGUI, "context": [{"description": "page", "value": "1"}]}, "context"),
         ("ag-ui", {**AGUI, "forwardedProps": {"model": "x"}}, "forwardedProps"),

@@ -82,7 +82,7 @@ async def test_tools_are_listed_and_called(server: MCPServer) -> None:
         assert await call(tools["shout"], text="hello") == "HELLO"
         assert await call(tools["length"], points=[{"x": 4}]) == "1 m, first x 4"
         picture = await call(tools["picture"])
-    assert picture.startswith("a pixel\n[image, image/png,") and picture.endswith("bytes, not shown]")
+    assert picture[0] == "a pixel" and (picture[1].media_type, picture[1].source[:4]) == ("image/png", b"\x89PNG")
 
 
 async def test_definitions_carry_the_servers_words() -> None:

@@ -53,6 +53,18 @@ def test_what_is_used_has_a_limit_of_its_own(sent: bytes) -> None:
         used_part(sent, LIMIT)
 
 
+@pytest.mark.parametrize("prefix", ["", "data:image/png;base64,"])
+def test_the_base64_of_files_does_not_count(prefix: str) -> None:
+    url = prefix + "QUJD" * 2 * LIMIT + "QQ=="
+    with_file = {**LAST, "url": url}
+    assert json.loads(used_part(body(FILL, with_file), LIMIT))["messages"] == [with_file]
+    plain = json.dumps({"message": "Look", "files": [{"data": url}]}).encode()
+    assert used_part(plain, LIMIT) == plain
+    for wrong in ({"url": f"{url}!"}, {"url": "Q " * 4 * LIMIT}, {"text": url}):
+        with pytest.raises(BodyTooLargeError):
+            used_part(body(FILL, {**LAST, **wrong}), LIMIT)
+
+
 @pytest.mark.parametrize("sent", [body(FILL, FILL, LAST)[:-1], b'{"messages":["' + b'\\"' * LIMIT, b"[" * LIMIT * 2])
 def test_a_body_that_was_cut_is_refused(sent: bytes) -> None:
     with pytest.raises(InvalidInputError):

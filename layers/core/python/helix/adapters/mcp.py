@@ -16,13 +16,15 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from helix.adapters.mcp_results import result_content, without_files
 from helix.adapters.mcp_session import Connection, ConnectionLostError
 from helix.core.context import ToolContext
 from helix.core.errors import DefinitionError, ToolError
+from helix.core.files import File
 from helix.core.json import JsonObject, JsonValue
 from helix.core.tools import DEFAULT_TOOL_TIMEOUT_S, FINISH_TOOL_NAME, SUBAGENT_TOOL_PREFIX, Approval, Tool
 
@@ -93,16 +95,17 @@ class MCPServer:
         without a connection."""
         return await _list_pages(await self._open_connection().client())
 
-    async def call(self, tool: str, arguments: JsonObject, *, repeatable: bool = False) -> JsonValue:
-        """Call a tool by the server's own name for it. Returns structured content if the result contains any, and text
-        otherwise. A failure raises `ToolError`."""
+    async def call(self, tool: str, arguments: JsonObject, *, repeatable: bool = False) -> JsonValue | list[str | File]:
+        """Call a tool by the server's own name for it. Returns a list of texts and files if the result has images, audio
+        or other files. Otherwise returns structured content if there is any, and text if not. A failure raises
+        `ToolError`."""
         try:
             result = await self._open_connection().call(tool, arguments, self.timeout_s)
         except ConnectionLostError as lost:
             if lost.sent and not repeatable:
                 raise ToolError(f"{lost}; whether {tool!r} was executed is unknown") from lost
             result = await self._open_connection().call(tool, arguments, self.timeout_s)
-        return _result_content(tool, result)
+        return await asyncio.to_thread(result_content, tool, result)
 
     def _open_connection(self) -> Connection:
         known = self._connection
@@ -157,8 +160,9 @@ def _tool(server: MCPServer, entry: Mapping[str, Any], name: str, require_approv
     reported, hints = str(entry["name"]), entry.get("annotations") or {}
     repeatable = bool(hints.get("readOnlyHint") or hints.get("idempotentHint"))
 
-    async def execute(arguments: BaseModel, context: ToolContext[Any]) -> JsonValue:
-        return await server.call(reported, dict(arguments.model_extra or {}), repeatable=repeatable)
+    async def execute(arguments: BaseModel, context: ToolContext[Any]) -> Any:
+        result = await server.call(reported, dict(arguments.model_extra or {}), repeatable=repeatable)
+        return result if context.takes_files else without_files(result)
 
     title = entry.get("title") or hints.get("title")
     return Tool(
@@ -226,30 +230,6 @@ def _has_type(value: Any, kind: str) -> bool:
     return isinstance(value, _TYPES.get(kind, object)) or (
         kind == "integer" and isinstance(value, float) and value.is_integer()
     )
-
-
-def _result_content(tool: str, result: Any) -> JsonValue:
-    text = "\n".join(_describe_block(block) for block in result.content)
-    if result.is_error:
-        raise ToolError(text or f"{tool!r} failed without a message")
-    return cast(JsonValue, result.structured_content) if result.structured_content is not None else text
-
-
-def _describe_block(block: Any) -> str:
-    """Return text unchanged. Other content, which a text model cannot see, becomes a note that describes it."""
-    match block.type:
-        case "text":
-            return str(block.text)
-        case "image" | "audio":
-            return f"[{block.type}, {block.mime_type}, {len(block.data) * 3 // 4} bytes, not shown]"
-        case "resource_link":
-            return f"[resource {block.name!r} at {block.uri}]"
-        case "resource" if getattr(block.resource, "text", None) is not None:
-            return str(block.resource.text)
-        case "resource":
-            return f"[resource {block.resource.uri}, {block.resource.mime_type}, not shown]"
-        case other:
-            return f"[{other}, not shown]"
 
 
 def _make_tool_name(name: str, prefix: str | None, taken: set[str]) -> str:

@@ -84,6 +84,8 @@ class ToolContext(Generic[StateT]):
     data."""
     usage: list[Usage] = field(default_factory=list)
     """The usage that the tool reported with `record_usage`."""
+    takes_files: bool = True
+    """Whether the tool may return files. False if the executor has no place to store them."""
     _emit: Emit = _drop_event
     _cancelled: Callable[[], bool] = _is_not_cancelled
     _secrets: Secrets = field(default=NO_SECRETS, repr=False)

@@ -27,10 +27,12 @@ from helix.core.errors import (
     InvalidInputError,
     SessionNotFoundError,
 )
+from helix.core.file_checks import clean_name
 from helix.core.handles import Confirmation
 from helix.core.refusals import http_status, refusal_of
 from helix.core.session_row import SessionRow
 from helix.http.bodies import MAX_BODY_BYTES, MAX_USED_BYTES, Body, read_body, used_part
+from helix.http.downloads import file_response
 from helix.http.messages import agui_conversation, ui_conversation
 from helix.http.requests import Ask, Given, agui_request, plain_request, ui_request
 from helix.http.responses import Encoder, Plain, Position, body, encode, parse_position
@@ -73,14 +75,15 @@ def app(
         POST   /<agent>/<encoding>                    a message or answers; the response streams the run
         GET    /<agent>/<encoding>/<session>/stream   the newest run, after `Last-Event-ID` or `?after=`
         GET    /<agent>/<encoding>/<session>/messages all messages of the session, for a page that is loading
+        GET    /<agent>/<encoding>/<session>/files/<sha256>  a file of the session, as an attachment called `?name=`
         DELETE /<agent>/<encoding>/<session>/stream   interrupt the run; also POST /<agent>/<encoding>/<session>/stop
 
     user: returns the caller's user id for a request. Users own the sessions they start, and do not see other users'
         sessions. It may raise Starlette's `HTTPException`. Without it, all clients count as one user, whose sessions
         have no owner.
     heartbeat_s: after a silence of this many seconds, the server sends a comment on the stream.
-    max_body_bytes: a larger request is refused (413). So is one with more than 4 MB in addition to its history, which
-        `useChat` and `HttpAgent` send along.
+    max_body_bytes: a larger request is refused (413). So is one with more than 4 MB in addition to files in base64 and to
+        its history, which `useChat` and `HttpAgent` send along.
 
     Errors are `{"error": {"code", "message", "recoverable", "details"}}`. The app does not close the executor; its
     caller does.
@@ -98,6 +101,7 @@ def app(
             Route(f"{session}/stream", service.catch_errors(service.get), methods=["GET"]),
             Route(f"{session}/stream", service.catch_errors(service.stop), methods=["DELETE"]),
             Route(f"{session}/messages", service.catch_errors(service.messages), methods=["GET"]),
+            Route(f"{session}/files/{{sha256}}", service.catch_errors(service.file), methods=["GET"]),
             Route(f"{session}/stop", service.catch_errors(service.stop), methods=["POST"]),
         ]
     )
@@ -140,8 +144,7 @@ class _Service:
         agent, encoding, user = await self._read_target(request)
         _check_json(request)
         sent = await read_body(request.stream(), self._max_body_bytes)
-        used = await asyncio.to_thread(used_part, sent, min(self._max_body_bytes, MAX_USED_BYTES))
-        ask = _PARSERS[encoding](used)
+        ask = await asyncio.to_thread(_parse, encoding, sent, min(self._max_body_bytes, MAX_USED_BYTES))
         if ask.answers:
             return await self._respond(encoding, await self._answer(agent, ask, user))
         return await self._respond(encoding, await self._execute(agent, ask, user))
@@ -175,8 +178,15 @@ class _Service:
             return JSONResponse({"messages": []})
         if encoding == "ag-ui":
             return JSONResponse({"messages": await agui_conversation(self._executor, session)})
+        files = request.url.path.removesuffix("/messages") + "/files"
         version: Version = 7 if encoding == "ai-sdk" else 6
-        return JSONResponse({"messages": await ui_conversation(self._executor, session, version)})
+        return JSONResponse({"messages": await ui_conversation(self._executor, session, version, files)})
+
+    async def file(self, request: Request) -> Response:
+        agent, _, user = await self._read_target(request)
+        session = await self._session(agent, request.path_params["session_id"], user)
+        name = clean_name(request.query_params.get("name"))
+        return await file_response(self._executor, session.session_id, request.path_params["sha256"], name)
 
     async def stop(self, request: Request) -> Response:
         agent, _, user = await self._read_target(request)
@@ -283,6 +293,11 @@ class _Service:
         )
         agui.announce(run_id=turn.run.run_id)
         return agui
+
+
+def _parse(encoding: Encoding, sent: Body, limit: int) -> Ask:
+    """Parse the body, and decode and describe its files. This takes long enough for a thread."""
+    return _PARSERS[encoding](used_part(sent, limit))
 
 
 def _confirmation(asked: Question, given: Given, user: str | None) -> Confirmation:

@@ -1,7 +1,7 @@
 """Request bodies. A client sends its whole conversation, although only one of its messages is used.
 
 Law: a large body is cut down to the used parts before it is parsed. So the history takes up memory only for its bytes,
-not for parsed objects.
+not for parsed objects. Files in base64 have only the limit of the whole body, because each is one value.
 """
 
 from __future__ import annotations
@@ -15,12 +15,17 @@ from helix.core.errors import BodyTooLargeError, InvalidInputError
 Body: TypeAlias = bytes | bytearray
 MAX_BODY_BYTES: Final = 32_000_000
 MAX_USED_BYTES: Final = 4_000_000
+"""The maximum size of the used parts in bytes, without files in base64."""
 MAX_TOKENS: Final = 1_500_000
 """The maximum number of strings, brackets and objects in a large body. It keeps the time to skip the history below
 about one second."""
 _TEXT: Final = rb'"(?:[^"\\]++|\\.)*+"'
 _TOKEN: Final = re.compile(_TEXT + rb'?+|\[[^\[\]{}"]*+\]|[\[\]{},]', re.DOTALL)
 """A pattern for a string (even an unterminated one), a list of numbers, a bracket or a comma."""
+_FILE: Final = re.compile(
+    rb'"(?:data|url|value)"\s*+:\s*+"(?:data:[^"\\]{0,256}?;base64,)?[A-Za-z0-9+/]{4096,}+={0,2}"'
+)
+"""A pattern for the field with the bytes of a file of at least 3 KB: base64, or a data URL."""
 _INNER: Final = re.compile(rb'[\[{](?:[^\[\]{}"]++|' + _TEXT + rb")*+[\]}]|" + _TEXT + rb"?+|[\[\]{}]", re.DOTALL)
 """A pattern for the inside of a message: a list or object without nested ones, a string, or a bracket."""
 
@@ -31,18 +36,22 @@ async def read_body(parts: AsyncIterator[bytes], limit: int) -> bytearray:
     async for part in parts:
         found += part
         if len(found) > limit:
-            raise BodyTooLargeError(f"the body is larger than {limit} bytes")
+            raise BodyTooLargeError(
+                f"the body is larger than {limit} bytes: send less of the history, smaller files, or https URLs of files"
+            )
     return found
 
 
 def used_part(body: Body, limit: int = MAX_USED_BYTES) -> Body:
     """Return the body with only the messages that a request can refer to: the last one, and those that `messageId` may
-    refer to. A small body is returned unchanged. Raises `BodyTooLargeError` if the result is larger than `limit`
-    bytes."""
+    refer to. A small body is returned unchanged. Raises `BodyTooLargeError` if the result, without its files, is larger
+    than `limit` bytes."""
     if len(body) <= limit:
         return body
     outline = _outline(body)
     if not outline.messages:
+        if _counted(body) <= limit:
+            return body
         raise BodyTooLargeError(f"the body is larger than {limit} bytes, and has no history to leave out: send less")
     first, last = outline.messages[0][0], outline.messages[-1][1]
     rest = body[:first], body[last:]
@@ -50,11 +59,17 @@ def used_part(body: Body, limit: int = MAX_USED_BYTES) -> Body:
     if outline.named is not None:
         named = re.compile(rb'"id"\s*:\s*' + re.escape(outline.named))
         used = [one for one in outline.messages[:-1] if named.search(body, *one)] + used
-    if sum(map(len, rest)) + sum(end - start + 1 for start, end in used) > limit:
+    found = b"".join((rest[0], b",".join(body[start:end] for start, end in used), rest[1]))
+    if _counted(found) > limit:
         raise BodyTooLargeError(
             f"the newest message, and all but the history, are larger than {limit} bytes: send less in one message"
         )
-    return b"".join((rest[0], b",".join(body[start:end] for start, end in used), rest[1]))
+    return found
+
+
+def _counted(body: Body) -> int:
+    """Return the size of a body without its files in base64."""
+    return len(body) - sum(match.end() - match.start() for match in _FILE.finditer(body))
 
 
 class _Outline(NamedTuple):

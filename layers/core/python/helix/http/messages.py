@@ -10,14 +10,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 from helix.core.conversation.changes import CONTINUES
-from helix.core.json import JsonObject, loads
+from helix.core.files import FilePart
+from helix.core.json import JsonObject, JsonValue, loads
 from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage, UserMessage
 from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow
 from helix.core.tools import FINISH_TOOL_NAME
 from helix.core.wire import StreamMessage
+from helix.http.message_parts import parts_of
 from helix.http.turns import agui_messages
 from helix.runtime.executor import Executor
 from helix.stream.discarded import discarded_text
@@ -52,14 +55,15 @@ async def agui_conversation(executor: Executor, session: SessionRow) -> list[Jso
     return agui_messages(session.session_id, await history.entries(session.session_id, lineage, 0, session.count))
 
 
-async def ui_conversation(executor: Executor, session: SessionRow, version: Version) -> list[JsonObject]:
+async def ui_conversation(executor: Executor, session: SessionRow, version: Version, files: str) -> list[JsonObject]:
+    """Return the messages of an AI SDK page. `files`: the address below which the page finds the session's files."""
     session_id = session.session_id
     runs = (await executor.sessions.list_runs(session_id, limit=RUNS)).runs
     history = await _history(executor, session_id)
     entries = _entries(list(reversed(runs)))
     if not entries:
-        return _from_history(session_id, history)
-    found = _from_history(session_id, history[: entries[0].first.start_count])
+        return _from_history(session_id, history, files)
+    found = _from_history(session_id, history[: entries[0].first.start_count], files)
     begins = await _read_log(executor, session, entries)
     for n, entry in enumerate(entries):
         first = entry.first
@@ -67,14 +71,14 @@ async def ui_conversation(executor: Executor, session: SessionRow, version: Vers
         own = isinstance(said, UserMessage) and said.run_id in entry.runs
         if own:
             assert isinstance(said, UserMessage)
-            found.append(_user(said))
+            found.append(_user(said, files))
         if first.start_sequence + 1 >= begins:
             answer = _fold_entry(session_id, entry, version)
             if answer is not None:
                 found.append(answer)
         else:
             end = entries[n + 1].first.start_count if n + 1 < len(entries) else None
-            found += _from_history(session_id, history[first.start_count + own : end], first.run_id)
+            found += _from_history(session_id, history[first.start_count + own : end], files, first.run_id)
     return found
 
 
@@ -152,13 +156,26 @@ def _fold_entry(session_id: str, entry: _Entry, version: Version) -> JsonObject 
 # --- from history -------------------------------------------------------------------------------------------------------
 
 
-def _user(said: UserMessage) -> JsonObject:
+def _user(said: UserMessage, files: str) -> JsonObject:
     given = said.metadata.get("id")
     name = given if isinstance(given, str) else f"{said.run_id or said.id}/user"
-    return {"id": name, "role": "user", "parts": [{"type": "text", "text": said.content}]}
+    parts: list[JsonValue] = [
+        {"type": "text", "text": part} if isinstance(part, str) else _ui_file(part, files)
+        for part in parts_of(said.content, said.files)
+    ]
+    return {"id": name, "role": "user", "parts": parts}
 
 
-def _from_history(session_id: str, history: Sequence[AnyMessage], run_id: str | None = None) -> list[JsonObject]:
+def _ui_file(file: FilePart, files: str) -> JsonObject:
+    """Return the part of a file. If the page sends it back, `helix.http.message_parts` finds the hash in its URL."""
+    named = {"filename": file.name} if file.name is not None else {}
+    query = f"?name={quote(file.name, safe='')}" if file.name is not None else ""
+    return {"type": "file", "mediaType": file.media_type, **named, "url": file.url or f"{files}/{file.sha256}{query}"}
+
+
+def _from_history(
+    session_id: str, history: Sequence[AnyMessage], files: str, run_id: str | None = None
+) -> list[JsonObject]:
     """Convert stored messages. `run_id` identifies the page's message that all answers belong to. By default, each answer
     belongs to the run that gave it."""
     found: list[Any] = []
@@ -166,7 +183,7 @@ def _from_history(session_id: str, history: Sequence[AnyMessage], run_id: str | 
     for stored in history:
         match stored:
             case UserMessage():
-                found.append(_user(stored))
+                found.append(_user(stored, files))
             case AssistantMessage():
                 if not found or found[-1]["role"] != "assistant":
                     run = run_id or stored.run_id or stored.id

@@ -1,6 +1,6 @@
 """Parsers that turn a client's request, in each encoding, into one `Ask`.
 
-Law: Helix uses only the user's newest text and the answers to waiting calls. The rest of the conversation that a client
+Law: Helix uses only the user's newest message and the answers to waiting calls. The rest of the conversation that a client
 sends is its own copy of the rows, which may be wrong. A request for something that Helix does not support is refused,
 and the error names it.
 """
@@ -16,6 +16,8 @@ from helix.core.damage import first_problem
 from helix.core.errors import InvalidInputError
 from helix.core.json import JsonObject, JsonValue
 from helix.http.bodies import Body
+from helix.http.message_parts import Parts, read_files
+from helix.services.file_inputs import ReadContent, ReadFile
 
 MAX_ID = 256
 
@@ -47,7 +49,10 @@ class Ask:
     session_id: str | None
     """The session that the request is for. None starts a new session."""
     message: Any = None
-    """The message to answer. None if the request contains answers, or asks for another answer to a message."""
+    """The text of the message to answer, or an object that `Executor.execute` accepts as input. None if the request
+    contains answers, or asks for another answer to a message."""
+    files: list[ReadFile] = field(default_factory=list)
+    """The files of the message, each with its position in the text. They are not stored yet."""
     message_id: str | None = None
     """The client's own id of the message. None if the client did not name it."""
     answers: dict[str, Given] = field(default_factory=dict)
@@ -90,7 +95,9 @@ class _Answer(_Body):
 class _Plain(_Body):
     message: str | JsonObject | None = None
     """The message to answer: a string, or an object that `Executor.execute` accepts as input. None if the body contains
-    answers."""
+    answers, or only files."""
+    files: list[JsonObject] = Field(default_factory=list)
+    """The files of the message (`read_files`). Empty if it has none, or if `message` is an object with its own."""
     session_id: str | None = None
     """The session to continue. None starts a new session."""
     key: str | None = None
@@ -161,15 +168,19 @@ class _AgUiRequest(_Body):
 
 
 def plain_request(text: Body) -> Ask:
-    """Parse a request in the `chunks` encoding. Its body is `{"message", "session_id", "key"}`, or `{"session_id",
-    "answers": [{"tool_call_id", "approved", "data", "reason", "arguments"}]}`."""
+    """Parse a request in the `chunks` encoding. Its body is `{"message", "files", "session_id", "key"}`, or
+    `{"session_id", "answers": [{"tool_call_id", "approved", "data", "reason", "arguments"}]}`."""
     body = _parse(_Plain, text)
     answers = {
         one.tool_call_id: Given(one.approved, one.data, one.reason, one.arguments, result=None) for one in body.answers
     }
-    if (body.message is None) == (not answers):
+    if (body.message is None and not body.files) == (not answers):
         raise InvalidInputError("the body must have a message, or answers")
-    return Ask(body.session_id, body.message, answers=answers, key=body.key)
+    message = "" if body.message is None and body.files else body.message
+    if isinstance(message, dict) and body.files:
+        raise InvalidInputError("files belong to a message that is a string: send the message as a string")
+    files = read_files(body.files, message) if isinstance(message, str) else []
+    return Ask(body.session_id, message, files, answers=answers, key=body.key)
 
 
 def ui_request(text: Body) -> Ask:
@@ -189,9 +200,17 @@ def ui_request(text: Body) -> Ask:
         raise InvalidInputError(
             f"the newest message has the role {newest.role[:40]!r}: it must be the user's, or an answer"
         )
-    words = _words([(str(part.get("type")), part.get("text")) for part in newest.parts])
+    content = _ui_content(newest.parts, body.id)
     target = named if again and named != newest.id else None
-    return Ask(body.id, words, newest.id or None, again=again, target=target, edits=not again and named == newest.id)
+    edits = not again and named == newest.id
+    return Ask(body.id, content.text, content.files, newest.id or None, again=again, target=target, edits=edits)
+
+
+def _ui_content(parts: list[JsonObject], session_id: str) -> ReadContent:
+    found = Parts(session_id)
+    for part in parts:
+        found.add_ui_part(part)
+    return found.content()
 
 
 def _ui_answers(parts: list[JsonObject], given: JsonValue) -> dict[str, Given]:
@@ -236,12 +255,19 @@ def agui_request(text: Body) -> Ask:
     newest = body.messages[-1] if body.messages else None
     if newest is None or newest.role != "user":
         raise InvalidInputError("the newest message must be the user's, or resume must answer what the run waits for")
-    content = newest.content if isinstance(newest.content, list) else [{"type": "text", "text": newest.content}]
-    parts = [part if isinstance(part, dict) else {} for part in content]
-    words = _words([(str(part.get("type")), part.get("text")) for part in parts])
+    content = _agui_content(newest.content, body.thread_id)
     key = f"{newest.id}/{body.run_id}" if newest.id and body.run_id else None
     once = key is not None
-    return Ask(body.thread_id, words, newest.id or None, key=key, edits=once, once=once, state=state)
+    message_id = newest.id or None
+    return Ask(body.thread_id, content.text, content.files, message_id, key=key, edits=once, once=once, state=state)
+
+
+def _agui_content(content: JsonValue, session_id: str) -> ReadContent:
+    found = Parts(session_id)
+    parts: list[JsonValue] = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    for part in parts:
+        found.add_agui_part(part if isinstance(part, dict) else {})
+    return found.content()
 
 
 def _agui_answer(entry: _Resume) -> Given:
@@ -254,19 +280,6 @@ def _agui_answer(entry: _Resume) -> Given:
         words = reason if isinstance(reason, str) else None
         return Given(approved, payload.get("data"), words, arguments if isinstance(arguments, dict) else None)
     return Given(resolved, payload, None if resolved else "cancelled", result=True if resolved else None)
-
-
-def _words(parts: list[tuple[str, JsonValue]]) -> str:
-    """Return the text of a message's parts, each given with its type."""
-    for kind, _ in parts:
-        if kind != "text":
-            raise InvalidInputError(
-                f"the newest message has a part of the type {kind[:40]!r}, which is not supported: send text only"
-            )
-    text = "\n".join(str(words) for _, words in parts if words is not None)
-    if not text:
-        raise InvalidInputError("the newest message has no text")
-    return text
 
 
 def _parse(cls: type[BodyT], text: Body) -> BodyT:

@@ -1,14 +1,17 @@
 """Starts the run that a message requests: the session's next run, or one that replaces an earlier message.
 
 Law: a request that arrives twice starts only one run. A client assigns ids to its messages, not to its requests. So the
-key of an edit is derived from the message, its text and the run that it replaces.
+key of an edit is derived from the message, its text and files, and the run that it replaces.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import sha256
+from typing import Any
 
 from helix.core.agents import AnyAgent
+from helix.core.claim_plan import files_of
 from helix.core.entries import UserRow
 from helix.core.errors import AgentAlreadyRunningError, InvalidInputError, RunNotFoundError
 from helix.core.initial import AgentInput
@@ -18,8 +21,9 @@ from helix.core.session_row import SessionRow
 from helix.engine.missing import StateMissingError
 from helix.http.requests import Ask
 from helix.http.turns import turn_of
-from helix.runtime.edits import FoundMessage, Handle, find_message, present_run, rewind
+from helix.runtime.edits import FoundMessage, Handle, file_places, find_message, present_run, rewind
 from helix.runtime.executor import Executor
+from helix.services.file_inputs import ReadContent, ReadFile
 from helix.services.request_keys import KeyedRun, keyed_run
 
 OLDER_STATES = 100
@@ -49,14 +53,13 @@ async def _start_next(
         raise InvalidInputError(
             "the newest message is the assistant's, and answers nothing: send a message of the user"
         )
-    given = _input(ask) if ask.message_id is not None else ask.message
     own = ask.key or ask.message_id
     key = None if own is None else request_key(agent, ask, user, key=own)
     rare = key is not None and ask.edits and not ask.once
     if rare and session is not None and await keyed_run(executor.store, str(key)) is not None:
         key = _edit_key(agent, ask, user, session.run_id)  # a rewind has since removed the message
     try:
-        return await executor.execute(agent, given, session_id=ask.session_id, user_id=user, key=key)
+        return await executor.execute(agent, _given(ask), session_id=ask.session_id, user_id=user, key=key)
     except AgentAlreadyRunningError:
         if not ask.once:
             raise
@@ -71,30 +74,35 @@ async def _start_edited(
     """Replace a message that was sent earlier. Return None if the session does not contain the message."""
     own = request_key(agent, ask, user, key=ask.key or ask.message_id)
     known = await keyed_run(executor.store, own) if ask.once or not ask.edits else None
-    if known is not None and (ask.once or await _message_of(executor, known) == ask.message):
+    if known is not None and (ask.once or await _has_same_message(executor, known, ask)):
         return known
     said = await find_message(executor.engine.history, session, str(ask.message_id))
     if said is None:
         return None
     # An edit of an older message removed everything after it from the page, even with the same text. For the newest
-    # message, the same text means that the same request was repeated.
-    if said.run is not None and said.message.content == ask.message and (said.newest or not ask.edits):
+    # message, the same text and files mean that the same request was repeated.
+    if said.run is not None and said.is_same(_input(ask)) and (said.newest or not ask.edits):
         run_id = (await turn_of(executor, session)).first.run_id if said.newest else said.run.run_id
         return KeyedRun(session.session_id, run_id)
     key = own if ask.once else _edit_key(agent, ask, user, said.run.run_id if said.run is not None else session.run_id)
-    return await rewind(executor, agent, session, said, _input(ask), user_id=user, key=key)
+    return await rewind(executor, agent, session, said, _input(ask), ask.files, user_id=user, key=key)
 
 
 def _edit_key(agent: AnyAgent, ask: Ask, user: str | None, replaced: str) -> str:
-    return request_key(agent, ask, user, edit=ask.message_id, text=ask.message, run=replaced)
+    files: dict[str, JsonValue] = {"files": [[*place] for place in _places(ask)]} if ask.files else {}
+    return request_key(agent, ask, user, edit=ask.message_id, text=ask.message, run=replaced, **files)
 
 
-async def _message_of(executor: Executor, known: KeyedRun) -> JsonValue:
+async def _has_same_message(executor: Executor, known: KeyedRun, ask: Ask) -> bool:
     try:
         run = await executor.engine.history.run(known.session_id, known.run_id)
     except RunNotFoundError:  # it has since been deleted
-        return None
-    return (run.input or {}).get("message")
+        return False
+    return (run.input or {}).get("message") == ask.message and file_places(files_of(run.input)) == _places(ask)
+
+
+def _places(ask: Ask) -> list[tuple[str | None, int]]:
+    return file_places([file.part for file in ask.files])
 
 
 async def _start_again(
@@ -117,9 +125,13 @@ async def _start_again(
     if ask.message_id is not None:
         to = await find_message(history, session, ask.message_id)
     given = _input(ask) if ask.message is not None else None
+    files: Sequence[ReadFile] = ask.files
     if to is None:
         to, given = await _find_shown_run(executor, session, ask, given)
-    return await rewind(executor, agent, session, to, given, user_id=user, key=own) if to is not None else None
+        files = files if given is None or ask.message is not None else [ReadFile(part) for part in given.files]
+    if to is None:
+        return None
+    return await rewind(executor, agent, session, to, given, files if given is not None else (), user_id=user, key=own)
 
 
 async def _find_shown_run(
@@ -137,12 +149,21 @@ async def _find_shown_run(
     lineage = await history.lineage(first.session_id, first.start_lineage)
     (row,) = await history.entries(first.session_id, lineage, place, place + 1)
     if given is None and isinstance(row, UserRow):
-        given = AgentInput(message=row.content, metadata=row.metadata)
+        given = AgentInput(message=row.content, files=row.files, metadata=row.metadata)
     return first, given
 
 
 def _input(ask: Ask) -> AgentInput:
-    return AgentInput(message=str(ask.message), metadata={"id": ask.message_id} if ask.message_id is not None else {})
+    """Return the message of the request. Its files have no bytes here."""
+    named: JsonObject = {"id": ask.message_id} if ask.message_id is not None else {}
+    return AgentInput(message=str(ask.message), files=[file.part for file in ask.files], metadata=named)
+
+
+def _given(ask: Ask) -> Any:
+    """Return the input for `Executor.execute`, with the bytes of the files."""
+    if ask.files:
+        return {"message": ReadContent(str(ask.message), ask.files), "metadata": _input(ask).metadata}
+    return _input(ask) if ask.message_id is not None else ask.message
 
 
 def request_key(agent: AnyAgent, ask: Ask, user: str | None, **named: JsonValue) -> str:

@@ -43,10 +43,12 @@ class FoundMessage:
 
     def is_same(self, given: AgentInput) -> bool:
         """Whether the message has that text and those files."""
-        return self.message.content == given.message and _places(self.message.files) == _places(given.files)
+        return self.message.content == given.message and file_places(self.message.files) == file_places(given.files)
 
 
-def _places(files: Sequence[FilePart]) -> list[tuple[str | None, int]]:
+def file_places(files: Sequence[FilePart]) -> list[tuple[str | None, int]]:
+    """Return the hash or the URL of each file, and its position in the text. Messages with the same text are the same if
+    these are equal."""
     return [(file.sha256 or file.url, file.after_text) for file in files]
 
 

@@ -42,13 +42,15 @@ class ReadContent:
     """The files, in order. Each has its position in the text (`FilePart.after_text`)."""
 
 
-async def read_content(content: Content) -> ReadContent:
+async def read_content(content: Content | ReadContent) -> ReadContent:
     """Read a message's content, and the files on this machine that it names. Strings are paragraphs: a line break
-    separates each from the text before it.
+    separates each from the text before it. Content that has been read is returned unchanged.
 
     Raises `InvalidFileError` for a file that cannot be read or exceeds a limit (`core.file_checks`), and
     `InvalidInputError` for content of another type.
     """
+    if isinstance(content, ReadContent):
+        return content
     if isinstance(content, str):
         return ReadContent(content, [])
     return await asyncio.to_thread(_read, _items(content))
@@ -81,7 +83,11 @@ async def read_input(agent: AnyAgent, given: Input | Content) -> tuple[AgentInpu
     if given.get("files"):
         asked = parse_input(agent, given)
         return asked, _described(asked)
-    if message is None or isinstance(message, str) or agent.function is not None:
+    if (
+        message is None
+        or isinstance(message, str)
+        or (agent.function is not None and not isinstance(message, ReadContent))
+    ):
         return parse_input(agent, given), []
     content = await read_content(message)
     return parse_input(agent, {**given, "message": content.text}), content.files

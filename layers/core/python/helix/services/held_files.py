@@ -20,6 +20,10 @@ class HeldFiles:
     def __init__(self, blobs: Blobs, held: Mapping[str, HeldBlob]) -> None:
         self._blobs, self._held = blobs, held
 
+    def __contains__(self, file: FilePart) -> bool:
+        """Whether a model call can use the file: the session holds it, or it is at a URL."""
+        return file.url is not None or file.sha256 in self._held
+
     async def read(self, file: FilePart) -> bytes:
         """Return the bytes of a stored file. Raises `FileMissingError` if the session does not hold it, or if its bytes
         were deleted."""

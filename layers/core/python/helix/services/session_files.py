@@ -52,13 +52,10 @@ class SessionFiles:
         example after an import, is replaced by a note. Nothing is read if no file is stored."""
         if all(file.sha256 is None for file in files_of(messages)):
             return messages, NoFiles()
-        held = await self.holders.held(session_id)
-        shown = [
-            without_files(message, "not available", lambda file: file.url is None and file.sha256 not in held)
-            for message in messages
-        ]
-        return shown, HeldFiles(self._blobs, held)
+        held = await self.held(session_id)
+        shown = [without_files(message, "not available", lambda file: file not in held) for message in messages]
+        return shown, held
 
-    async def read(self, session_id: str, file: FilePart) -> bytes:
-        """Return the bytes of a file that the session holds. Raises `FileMissingError`."""
-        return await HeldFiles(self._blobs, await self.holders.held(session_id)).read(file)
+    async def held(self, session_id: str) -> HeldFiles:
+        """Return the files that the session holds now."""
+        return HeldFiles(self._blobs, await self.holders.held(session_id))

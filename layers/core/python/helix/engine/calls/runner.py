@@ -76,6 +76,7 @@ async def run_tool(run: RunContext, call: ToolCall, state: JsonObject) -> ToolOu
             idempotency_key=idempotency_key(session.session_id, session.lineage, row.call_id),
             tracker=tracker,
             confirmation=row.confirmation,
+            takes_files=run.engine.files is not None,
             _emit=emit,
             _cancelled=run.watch.cancelled,
             _secrets=run.engine.secrets,
