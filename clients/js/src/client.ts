@@ -2,7 +2,6 @@
 // caller reads has no gap and no repeat.
 import { HelixError } from "./errors.ts";
 import type { Feed } from "./feed.ts";
-import type { FileAddress } from "./file-requests.ts";
 import { type Content, isContent, type LocalFile } from "./files.ts";
 import type {
   AgentList,
@@ -15,6 +14,7 @@ import type {
   CheckpointList,
   ContextFound,
   CostFound,
+  FileAddress,
   FilePart,
   FleetFound,
   Replies,
@@ -96,7 +96,7 @@ export class HelixClient {
    * the own prefix (`whoami`). `key`: what makes a repeat, from another page too, find the same run for at least a day;
    * default a new one.
    * Rejects with `agent_already_running` if the session is running, `queue_full` if too many runs wait, and for a file with
-   * `invalid_file`, `file_missing` or `upload_failed`.
+   * `invalid_file`, `file_missing` or `transfer_failed`.
    */
   async run(
     agent: string,
@@ -132,7 +132,7 @@ export class HelixClient {
   // --- files ----------------------------------------------------------------------------------------------------------
 
   /** Store a file, so that messages may name it. Idempotent, and nothing is sent if the service has the bytes already.
-   *  Rejects with `invalid_file` for a file that breaks a limit, and `upload_failed` if the store does not take it. */
+   *  Rejects with `invalid_file` for a file that breaks a limit, and `transfer_failed` if the store does not take it. */
   async upload(file: LocalFile, options: UploadOptions = {}): Promise<FilePart> {
     return await this.#uploads.upload(file, options);
   }
@@ -141,7 +141,7 @@ export class HelixClient {
    *  `file_missing` if the session does not hold it. */
   async fileUrl(session_id: string, { sha256, name, url }: Pick<FilePart, "sha256" | "name" | "url">): Promise<FileAddress> {
     if (url != null) throw new HelixError("invalid_input", "this file is not stored: download it from its url");
-    return (await this.#link.ask("get_file", { session_id, sha256, name: name ?? undefined })) as unknown as FileAddress;
+    return await this.ask("get_file", { session_id, sha256: sha256 as string, name });
   }
 
   // --- answering ------------------------------------------------------------------------------------------------------

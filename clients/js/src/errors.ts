@@ -3,7 +3,7 @@ import type { ServiceErrorCode } from "./generated.ts";
 /**
  * The service's codes; and of the client itself: `connection_lost` (there is no connection and patience is at an end: runs go
  * on), `timeout` (no answer in time), `closed` (by the caller), `no_websocket` (this JavaScript has none), `no_crypto` (this
- * page cannot hash files, because it was loaded without TLS), `upload_failed` (the store did not take a file).
+ * page cannot hash files, because it was loaded without TLS), `transfer_failed` (the store did not take a file).
  */
 export type ErrorCode =
   | ServiceErrorCode
@@ -12,7 +12,7 @@ export type ErrorCode =
   | "closed"
   | "no_websocket"
   | "no_crypto"
-  | "upload_failed";
+  | "transfer_failed";
 
 /**
  * What the service refuses, or the client cannot do. Branch on `code`, never on the message.

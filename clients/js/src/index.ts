@@ -1,6 +1,5 @@
 export { HelixClient, type Action, type ConnectOptions, type Fields } from "./client.ts";
 export { HelixError, type ErrorCode } from "./errors.ts";
-export type { FileAddress } from "./file-requests.ts";
 export type { Content, FileInput, LocalFile, UrlFile } from "./files.ts";
 export type * from "./generated.ts";
 export { RunHandle } from "./handle.ts";

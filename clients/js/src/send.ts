@@ -1,5 +1,5 @@
 // Sends the bytes of a file to the store.
-import type { UploadTarget } from "./file-requests.ts";
+import type { UploadTarget } from "./generated.ts";
 
 /** Called with the number of bytes that were sent. */
 export type OnProgress = (sent: number, total: number) => void;
@@ -40,8 +40,8 @@ export async function send(
     return { why: "the store cannot be reached", retry: true, cause };
   }
   if (answer.status >= 200 && answer.status < 300) return undefined;
-  const code = /<Code>(\w+)<\/Code>/.exec(answer.body)?.[1];
-  const why = `the store refuses it with status ${answer.status}${code === undefined ? "" : ` (${code})`}`;
+  const detail = answer.body.startsWith("<") ? /<Code>(\w+)<\/Code>/.exec(answer.body)?.[1] : answer.body.trim().slice(0, 300);
+  const why = `the store refuses it with status ${answer.status}${detail ? ` (${detail})` : ""}`;
   return { why, retry: RETRIED.has(answer.status) || answer.status >= 500 };
 }
 

@@ -2,8 +2,7 @@
 // repeated: the address of a file is its content.
 import { HelixError } from "./errors.ts";
 import { type Content, isLocal, label, type LocalFile, MAX_FILE_BYTES, nameOf, readContent } from "./files.ts";
-import type { UploadBegun, UploadFinished, UploadRequest } from "./file-requests.ts";
-import type { FilePart } from "./generated.ts";
+import type { FilePart, UploadBegun, UploadFinished } from "./generated.ts";
 import { type OnProgress, send } from "./send.ts";
 import { type ClientSettings, hexOf } from "./settings.ts";
 
@@ -18,6 +17,15 @@ export interface UploadOptions {
   signal?: AbortSignal | undefined;
   /** Called with the number of bytes sent so far, and the file's size. Browsers only; elsewhere it is called at the end. */
   onProgress?: OnProgress | undefined;
+}
+
+/** The fields of `upload`. */
+interface UploadFields {
+  sha256: string;
+  size: number;
+  media_type?: string;
+  name?: string;
+  session_id?: string;
 }
 
 type Ask = (action: string, fields: object) => Promise<Record<string, unknown>>;
@@ -90,7 +98,7 @@ export class Uploads {
 
   /** Each attempt asks for a new request: the last one may have expired, or have stored the bytes and lost its response. */
   async #store(
-    request: UploadRequest,
+    request: UploadFields,
     bytes: Uint8Array<ArrayBuffer>,
     what: string,
     signal: AbortSignal,
@@ -112,7 +120,7 @@ export class Uploads {
         const details = { name: name ?? null, sha256, tries };
         const advice = failure.retry ? "send it again later" : "ask the operator of the service";
         const message = `${what} was not uploaded: ${failure.why}; ${advice}`;
-        throw new HelixError("upload_failed", message, { recoverable: failure.retry, details, cause: failure.cause });
+        throw new HelixError("transfer_failed", message, { recoverable: failure.retry, details, cause: failure.cause });
       }
       await this.#pause(tries, signal);
     }

@@ -144,7 +144,7 @@ test("an upload whose response was lost is not sent again", async () => {
 test("a store that refuses for good ends in an error that names the file, and no run starts", async () => {
   service.beforePut = () => 403;
   const refused = client.run("desk", ["Look", file("a", "a.txt")]);
-  await assert.rejects(refused, code("upload_failed", /^file 'a\.txt' was not uploaded: .* 403 \(Told403\)/));
+  await assert.rejects(refused, code("transfer_failed", /^file 'a\.txt' was not uploaded: .* 403 \(Told403\)/));
   assert.deepEqual([service.puts, service.of("run").length], [4, 0]);
   service.beforePut = () => 405;
   await assert.rejects(client.upload(new Uint8Array([7])), (error: HelixError) => !error.recoverable && /^the file/.test(error.message));
@@ -154,7 +154,7 @@ test("a store that refuses for good ends in an error that names the file, and no
 test("a store that cannot be reached is a recoverable error", async () => {
   await service.stop();
   const error = await client.upload(file("a", "a.txt")).catch((found) => found);
-  assert.deepEqual([error.code, error.recoverable, error.details.name], ["upload_failed", true, "a.txt"]);
+  assert.deepEqual([error.code, error.recoverable, error.details.name], ["transfer_failed", true, "a.txt"]);
   await service.start();
 });
 
