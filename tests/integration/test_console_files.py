@@ -71,7 +71,7 @@ async def test_files_are_sent_with_a_message_and_shown_in_the_conversation(tmp_p
         await attached(page, "2 files")
         chips = page.get_by_role("list", name="Attached files")
         await chips.get_by_text("notes.txt").wait_for()
-        assert await chips.locator("img").get_attribute("src", timeout=1000) != ""
+        await page.wait_for_function("document.querySelector('.chips img').naturalWidth == 8")
         assert await serious_problems(page) == []
         await page.keyboard.press("Enter")
         await shows(page, "It is dented.")
@@ -83,7 +83,7 @@ async def test_files_are_sent_with_a_message_and_shown_in_the_conversation(tmp_p
         result = page.get_by_role("list", name="Files of the result of scan")
         await result.get_by_role("img", name="Image label.png").wait_for()
         await result.get_by_text("3 pages").wait_for()
-        assert await page.evaluate("[...document.querySelectorAll('.preview img')].every(i => i.naturalWidth > 0)")
+        await page.wait_for_function("[...document.querySelectorAll('.preview img')].every(i => i.naturalWidth > 0)")
         assert await serious_problems(page) == []
         async with page.expect_download() as downloading:
             await asked.get_by_role("button", name="Download notes.txt").click()
@@ -169,7 +169,7 @@ async def test_an_upload_that_failed_is_tried_again(tmp_path: Path) -> None:
 
 
 async def test_names_are_text_and_stored_files_outlast_a_reload(tmp_path: Path) -> None:
-    async with page_of(tmp_path, ["Seen."]) as (browser, executor, files):
+    async with page_of(tmp_path, ["Seen."]) as (browser, _, files):
         page = await browser.page("new/desk")
         await choose(page, chosen(HOSTILE, png(), "image/png"))
         await attached(page, "1 file")
