@@ -9,7 +9,7 @@ The page itself talks to the service over the WebSocket protocol. No session dat
 Law: the server listens on 127.0.0.1 only. It refuses every request for another host or from a page on another origin, but
 any page may link to it. The page exchanges the code for the token. The code is the fragment (after the `#`) of the printed
 address; browsers do not send it, so it does not appear in logs. Without the code, even a client on this machine receives
-nothing but the page. The page loads nothing from other origins, runs no inline scripts, and connects only to the service.
+nothing but the page. The page runs no inline scripts, and connects only to the service and its files.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ class Service:
     """The token that the page authenticates with. None if the service does not authenticate its callers."""
     place: str
     """The service's display name, such as `stage prod, user admin`."""
+    files: str = ""
+    """The origin to which the page sends files. Empty if it is not known; then the page cannot send or show any."""
     agents: Sequence[str] = ()
     """The names of the agents that the user can run. The page also asks the service for them, if the service can list its
     agents."""
@@ -55,7 +57,7 @@ class ConsoleServer:
         files = {f"/{name}": file for name, file in page_files().items()}
         config = (KINDS[".json"], dumps({"sign_in": ["code"]}).encode())
         self.files: Mapping[str, tuple[str, bytes]] = {**files, "/": files[f"/{PAGE}"], f"/{CONFIG}": config}
-        self.headers = {**page_headers([origin_of(service.url)]), "cache-control": "no-store"}
+        self.headers = {**page_headers([origin_of(service.url)], service.files), "cache-control": "no-store"}
         self._server = PageServer(port, _handler(self, patience_s))
 
     @property
