@@ -113,6 +113,9 @@ class Settings(Thresholds):
     them."""
     console_origins: tuple[str, ...] = ()
     """The origins that the console may connect to for the sign-in, besides the issuer's own."""
+    page_origins: tuple[str, ...] = ()
+    """The origins of web pages, besides the console's, whose scripts may upload and download files. Other clients need no
+    entry."""
     streaming: Literal["kinesis", "both", "direct"] = "kinesis"
     """The path of chunks from functions to the log and to clients. `kinesis` goes through Kinesis. With `direct`, functions
     append to the log themselves, and the DynamoDB stream of its table feeds the sockets. `both` is the intermediate state
@@ -220,7 +223,7 @@ class Settings(Thresholds):
             raise ValueError(error.problem) from error
         return name
 
-    @field_validator("model_secrets", "model_packages", "console_origins", mode="before")
+    @field_validator("model_secrets", "model_packages", "console_origins", "page_origins", mode="before")
     @classmethod
     def _split_words(cls, given: Any) -> Any:
         return tuple(word.strip() for word in given.split(",") if word.strip()) if isinstance(given, str) else given
@@ -280,7 +283,7 @@ class Settings(Thresholds):
             # An attacker could replace keys that are fetched over an unencrypted connection. Offline there is no network.
             if not self.jwks_url.startswith("https://") and not self.offline:
                 raise ValueError("jwks_url: must start with https://")
-        if (problem := self._sign_in_problem()) is not None:
+        if (problem := self._page_problem()) is not None:
             raise ValueError(problem)
         if self.model_packages == ():
             raise ValueError("model_packages: is empty; leave it out, or name at least one")
@@ -301,16 +304,17 @@ class Settings(Thresholds):
             raise ValueError("enhanced_fan_out: the emulator has no stream consumers; leave it out with offline=true")
         return self
 
-    def _sign_in_problem(self) -> str | None:
-        """Return the problem with the settings of the console's sign-in, or None."""
+    def _page_problem(self) -> str | None:
+        """Return the problem with the settings of the console's sign-in and of web pages, or None."""
         if self.console_client_id and "jwt" not in self.auth:
             return "console_client_id: belongs to auth=jwt or auth=keys,jwt"
         if self.console_client_id and not ORIGIN.fullmatch(origin_of(self.jwt_issuer)):
             return f"jwt_issuer: {self.jwt_issuer!r} must be an address, https://..., for the console to sign in there"
         if self.console != "off" and self.auth == "jwt" and not self.console_client_id:
             return "console_client_id: is needed with auth=jwt, because the console has no other way to sign in"
-        if wrong := [origin for origin in self.console_origins if not ORIGIN.fullmatch(origin)]:
-            return f"console_origins: {wrong[0]!r} is not an origin of the form https://HOST"
+        for key in ("console_origins", "page_origins"):
+            if wrong := [origin for origin in getattr(self, key) if not ORIGIN.fullmatch(origin)]:
+                return f"{key}: {wrong[0]!r} is not an origin of the form https://HOST"
         return None
 
     @property

@@ -1,8 +1,8 @@
 """The console of a stage: a function behind the HTTP API, or a private bucket behind CloudFront. By default there is none.
 
 Law: an idle console costs nothing. The files come from the package, and the page's settings for the stage are public. Only
-the CloudFront distribution can read the bucket. The page may connect only to the stage's WebSocket API and to the sign-in
-endpoints.
+the CloudFront distribution can read the bucket. The page may connect only to the stage's WebSocket API, to the bucket of
+sessions' files, and to the sign-in endpoints.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aws_cdk import aws_s3_assets as assets
 from aws_cdk import aws_s3_deployment as deployment
 from constructs import Construct
 
-from helix.gateway.console_page import CONFIG, HSTS_S, PAGE, STATIC, connections_of, content_policy
+from helix.gateway.console_page import CONFIG, HSTS_S, PAGE, STATIC, connections_of, content_policy, files_of
 from helix.infra.config import Settings, SettingsError
 from helix.infra.endpoints import Endpoints
 from helix.infra.function import Function
@@ -29,10 +29,16 @@ from helix.infra.nag import explain, explain_objects, explain_resource
 from helix.infra.names import Names
 from helix.infra.regions import console_problem
 from helix.infra.sockets import Sockets
+from helix.infra.storage import Storage
 
 FRESH = "public, max-age=0, s-maxage=31536000, must-revalidate"
 """The cache policy of a file. CloudFront keeps it until the next deployment; a browser revalidates it each time."""
 UPLOAD_MB = 256
+ANY_DISTRIBUTION = "https://*.cloudfront.net"
+"""The page's origin in the CORS rule of the bucket with the sessions' files. The distribution's headers name that bucket,
+so the bucket cannot name the distribution: CloudFormation would have to create each before the other. The headers are
+exact, because they restrict to which hosts a page may send data. The rule need not be exact, because it grants nothing: a
+request needs the signature that a session's user got, and no cookie stands in for it."""
 
 
 class Console(Construct):
@@ -40,7 +46,15 @@ class Console(Construct):
     the stage does not serve it."""
 
     def __init__(
-        self, scope: Construct, construct_id: str, *, settings: Settings, names: Names, keys: Keys, sockets: Sockets
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        settings: Settings,
+        names: Names,
+        keys: Keys,
+        sockets: Sockets,
+        storage: Storage,
     ) -> None:
         super().__init__(scope, construct_id)
         self._kind = settings.served_console
@@ -50,7 +64,9 @@ class Console(Construct):
         region = Stack.of(self).region
         if not Token.is_unresolved(region) and (problem := console_problem(self._kind, region)) is not None:
             raise SettingsError(problem)
-        known = site_config(settings, sockets.url)
+        local = sockets.endpoint
+        files = local.value_as_string if local else f"https://{storage.bucket.bucket_regional_domain_name}"
+        known = site_config(settings, sockets.url, files)
         self.config: str = Stack.of(self).to_json_string(known)
         if self._kind == "cloudfront":
             bucket = self._bucket()
@@ -67,6 +83,10 @@ class Console(Construct):
         if self.verbs:
             endpoints.serve_console(functions["serve_console"])
             self.url = f"{endpoints.url}/console/{PAGE}"
+
+    def page_origins(self, endpoints: Endpoints) -> list[str]:
+        """Return the origins of the page, for the CORS rule of the bucket with the sessions' files."""
+        return {"off": [], "http": [endpoints.origin], "cloudfront": [ANY_DISTRIBUTION]}[self._kind]
 
     def outputs(self) -> dict[str, tuple[str, str]]:
         return {"ConsoleUrl": (self.url, "The console; the issuer redirects browsers to it")} if self.url else {}
@@ -120,7 +140,8 @@ class Console(Construct):
             comment=f"Helix, stage {names.stage}: the console",
             security_headers_behavior=cloudfront.ResponseSecurityHeadersBehavior(
                 content_security_policy=cloudfront.ResponseHeadersContentSecurityPolicy(
-                    content_security_policy=content_policy(connections_of(dict(known))), override=True
+                    content_security_policy=content_policy(connections_of(dict(known)), files_of(dict(known))),
+                    override=True,
                 ),
                 content_type_options=cloudfront.ResponseHeadersContentTypeOptions(override=True),
                 referrer_policy=cloudfront.ResponseHeadersReferrerPolicy(
@@ -194,9 +215,10 @@ def _assets(scope: Construct) -> str:
     return arn
 
 
-def site_config(settings: Settings, url: str) -> dict[str, Any]:
-    """Return the page's settings for the stage. `url`: the URL of the WebSocket API."""
-    known: dict[str, Any] = {"url": url, "place": f"stage {settings.stage}", "sign_in": []}
+def site_config(settings: Settings, url: str, files: str) -> dict[str, Any]:
+    """Return the page's settings for the stage. `url`: the URL of the WebSocket API. `files`: the origin of presigned
+    URLs."""
+    known: dict[str, Any] = {"url": url, "files": files, "place": f"stage {settings.stage}", "sign_in": []}
     if "keys" in settings.auth:
         known["sign_in"].append("key")
     if settings.console_client_id:

@@ -119,6 +119,11 @@ class Endpoints(Construct):
         return f"https://{self.api.ref}.execute-api.{stack.region}.{stack.url_suffix}"
 
     @property
+    def origin(self) -> str:
+        """Return the origin of the pages under `url`."""
+        return self.url if self._endpoint is None else self._endpoint.value_as_string
+
+    @property
     def token_arn(self) -> str:
         """Return the ARN of the secret with the token, or "" if the stage has no secret."""
         return str(self.token.attr_id) if self.token else ""

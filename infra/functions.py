@@ -33,6 +33,8 @@ STEP = (GET, GET_SEVERAL, QUERY, PUT, UPDATE, DELETE, CHECK)
 """The actions on session rows. A worker renews its claim with an update, and returns an unstarted claim with a delete."""
 LOOK = (QUERY, GET)
 """The actions to read the end of a stream. A row whose object is missing is read again, by its key."""
+FILES = (GET, GET_SEVERAL, PUT, UPDATE, DELETE, CHECK)
+"""The actions on the control table to store the files of a tool's result, and to hold them for the session."""
 SHARED_VERBS = tuple(verb for verb in SIZES if verb not in PROFILE_VERBS)
 
 
@@ -66,6 +68,8 @@ class Rights:
         # For budget reservations and the response cache.
         self._storage.grant_rows(role, "control", *COUNT, CHECK)
         self._storage.grant_overflow(role)
+        # It shows files to models, and stores those that inline tools return.
+        self._storage.grant_files(role, "Get", "Put")
         self._streaming.grant_append(role)
         self._executions.grant_start(role)
         if self._model_secrets:
@@ -79,7 +83,10 @@ class Rights:
 
     def _call_tool(self, role: iam.Role) -> None:
         self._storage.grant_rows(role, "sessions", *STEP)
+        self._storage.grant_rows(role, "control", *FILES)
         self._storage.grant_overflow(role)
+        # It stores the files that tools return. A file that is stored already is only looked for.
+        self._storage.grant_files(role, "Get", "Put")
         self._streaming.grant_append(role)
 
     def _start_run(self, role: iam.Role) -> None:
@@ -98,9 +105,10 @@ class Rights:
 
     def _sweep(self, role: iam.Role) -> None:
         """Grant the permissions of `sweep`. It completes unfinished deletions, so it may delete stream rows and all
-        objects."""
+        objects. It also deletes files that no session holds, without reading them."""
         self._storage.grant_rows(role, "streams", *LOOK, PUT)
         self._storage.grant_overflow_and_removal(role)
+        self._storage.grant_files(role, "Delete")
         self._end(role)
         self._queue(role)
         self._executions.grant_describe(role)
@@ -128,6 +136,8 @@ class Rights:
     def _ws_message(self, role: iam.Role) -> None:
         self._storage.grant_rows(role, "streams", *LOOK, PUT, UPDATE, DELETE, CHECK)
         self._storage.grant_overflow_and_removal(role)
+        # It signs the clients' uploads and downloads, and reads the beginning of an uploaded file.
+        self._storage.grant_files(role, "Get", "Put")
         self._end(role)
         self._queue(role)
         self._executions.grant_stop(role)
@@ -152,9 +162,12 @@ class Rights:
 
     def _start_triggered(self, role: iam.Role) -> None:
         self._serve_http(role)
+        self._storage.grant_files(role, "Get", "Put")  # an event may bring a file
         self._triggers.grant_consume(role)
 
     def _serve_http(self, role: iam.Role) -> None:
+        """Grant the permissions of `serve_http`. Its requests only name files that are stored already, so it needs the
+        files' rows but not their bytes."""
         self._storage.grant_rows(role, "streams", *LOOK, PUT)
         self._end(role)
         self._queue(role)

@@ -140,7 +140,8 @@ class Helix(StageInterface):
         topics = Topics(self, "Topics", settings=settings, names=names, keys=keys)
         endpoints = Endpoints(self, "Endpoints", settings=settings, names=names, keys=keys, endpoint=sockets.endpoint)
         triggers = Triggers(self, "Triggers", settings=settings, names=names)
-        console = Console(self, "Console", settings=settings, names=names, keys=keys, sockets=sockets)
+        console = Console(self, "Console", settings=settings, names=names, keys=keys, sockets=sockets, storage=storage)
+        storage.admit_pages([*console.page_origins(endpoints), *settings.page_origins])
         executions = Executions(self, names=names, profiles=[profile.name for profile in every_profile])
         declared = [profile_digest(profile.name) for profile in own_profiles if profile.declared]
         inputs = FunctionInputs(

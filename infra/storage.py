@@ -8,6 +8,7 @@ deploy` sets it afterwards.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from aws_cdk import Duration, RemovalPolicy
@@ -32,10 +33,17 @@ PUT, UPDATE, DELETE, CHECK = (f"dynamodb:{verb}Item" for verb in ("Put", "Update
 FOLLOW = ("dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator")
 READING = frozenset({GET, GET_SEVERAL, QUERY})
 OVERFLOW = "overflow/"
+FILES = "blobs/"
+"""The prefix of the bytes of messages' and tools' files (`helix.services.blob_rows`)."""
 FAILED = "failed/"
 """The prefix under which `project_stream` stores records that it cannot read."""
 GIVEN_UP = "aws/lambda/"
 """The prefix, fixed by Lambda, under which Lambda stores records that `project_stream` could not process."""
+UPLOAD_HEADERS = ("content-type", "x-amz-checksum-sha256")
+"""The headers that a page's script sets on an upload. The browser sets content-length itself."""
+CORS_S = 3_000
+"""The number of seconds for which a browser may remember that a page's requests are admitted."""
+FileVerb = Literal["Get", "Put", "Delete"]
 RETAINED_DAYS = 14
 """The number of days for which both kinds of records are kept for inspection."""
 
@@ -93,6 +101,23 @@ class Storage(Construct):
     def grant_overflow_read(self, grantee: iam.IGrantable) -> None:
         """Let `grantee` read the objects that rows and chunks point to."""
         self._grant_overflow(grantee, "s3:GetObject")
+
+    def grant_files(self, grantee: iam.IGrantable, *verbs: FileVerb) -> None:
+        """Let `grantee` read, store or delete the bytes of sessions' files. A presigned request has the permissions of the
+        function that signed it."""
+        why = "The files of all users share one prefix. Rows determine which of them a session may read."
+        self._grant_objects(grantee, tuple(f"s3:{verb}Object" for verb in verbs), FILES, why)
+
+    def admit_pages(self, origins: Sequence[str]) -> None:
+        """Let scripts of pages from these origins send and download files with presigned requests. Without origins, the
+        bucket answers no page."""
+        if origins:
+            self.bucket.add_cors_rule(
+                allowed_methods=[s3.HttpMethods.PUT, s3.HttpMethods.GET],
+                allowed_origins=list(origins),
+                allowed_headers=list(UPLOAD_HEADERS),
+                max_age=CORS_S,
+            )
 
     def grant_set_aside(self, grantee: iam.IGrantable) -> None:
         """Let `grantee` set aside Kinesis records that cannot be read."""

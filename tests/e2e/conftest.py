@@ -15,7 +15,7 @@ from helix.local.cloud import REGION
 
 QUICK = {"test_offline_smoke"}
 """The modules that are part of `make test`. The others take minutes."""
-SHARED = {"test_live": "test_deploy", "test_real_time": "test_recovery"}
+SHARED = {"test_live": "test_deploy", "test_real_time": "test_recovery", "test_files": "test_parity"}
 """Modules that use the stage or the account of another module."""
 IN_BROWSER = {"test_console", "test_console_operator", "test_console_stage"}
 

@@ -201,6 +201,7 @@ SERVICES = {
     "streams": "dynamodb",
     "control": "dynamodb",
     "objects": "s3",
+    "files": "s3",
     "bucket": "s3",
     "failed": "s3",
     "failures": "sqs",

@@ -5,15 +5,27 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tests.e2e.iam_bench import HEAVY, LARGE, Bench, Json, of_call, payload, probe, started
-from tests.support.cloud_agents.plans import ask, call, finish, plan, say, use
-from tests.support.cloud_agents.tools import noise
+from tests.e2e.iam_bench import HEAVY, LARGE, USER, Bench, Json, of_call, payload, probe, started
+from tests.support.blob_ages import due_now
+from tests.support.cloud_agents.plans import ask, call, finish, plan, say, see, use
+from tests.support.cloud_agents.tools import noise, portrait
 
 from helix import Confirmation
 from helix.core.delivery import Position
+from helix.core.file_checks import describe
 from helix.core.row_keys import run_sort
 from helix.engine.history import row_key
-from helix.ports.state_store import Update
+from helix.ports.state_store import Delete, Update
+from helix.services.activity import SWEEP
+from helix.services.blob_rows import blob_owner, held_key
+from helix.services.file_inputs import ReadFile
+
+
+def picture(of: str) -> ReadFile:
+    """Return the file that the tool `draw` returns."""
+    data = portrait(of)
+    return ReadFile(describe(data, name="portrait.png"), data)
+
 
 # --- call_model ----------------------------------------------------------------------------------------------------------
 
@@ -39,6 +51,16 @@ async def a_roll_over(bench: Bench) -> Json:
     return payload(replace(await bench.done(use(call("look", topic="x")), say("Done.")), events=20_000))
 
 
+@probe("call_model", files="GetObject")
+async def a_step_that_sees_a_file(bench: Bench) -> Json:
+    return payload(await bench.done(use(call("draw", of=bench.fresh())), see()))
+
+
+@probe("call_model", files="PutObject")
+async def an_inline_tool_that_returns_a_file(bench: Bench) -> Json:
+    return payload(await bench.claimed(use(call("draw", of=bench.fresh())), agent="swift"))
+
+
 # --- call_tool -----------------------------------------------------------------------------------------------------------
 
 
@@ -51,6 +73,31 @@ async def a_tool(bench: Bench) -> Json:
 @probe("call_tool", objects="GetObject PutObject")
 async def a_tool_with_a_large_state(bench: Bench) -> Json:
     place, (call_id,) = await bench.staged(use(call("grow", size=LARGE)), state={"notes": {"before": noise(LARGE)}})
+    return of_call(place, call_id)
+
+
+@probe("call_tool", control="GetItem BatchGetItem PutItem UpdateItem DeleteItem", files="PutObject")
+async def a_tool_that_returns_a_file(bench: Bench) -> Json:
+    place, (call_id,) = await bench.staged(use(call("draw", of=bench.fresh())))
+    return of_call(place, call_id)
+
+
+@probe("call_tool", files="GetObject")
+async def a_tool_that_returns_a_file_that_is_stored_already(bench: Bench) -> Json:
+    of = bench.fresh()
+    await bench.done(use(call("draw", of=of)))
+    place, (call_id,) = await bench.staged(use(call("draw", of=of)))
+    return of_call(place, call_id)
+
+
+@probe("call_tool", control="ConditionCheckItem")
+async def a_tool_that_returns_a_file_whose_hold_is_half_lost(bench: Bench) -> Json:
+    """The session is among the holders of the file, and its own row of it is missing."""
+    of = bench.fresh()
+    place, (call_id,) = await bench.staged(use(call("draw", of=of)))
+    (file,) = await bench.engine.files.take(USER, place.session_id, place.session_id, [picture(of)])
+    hold = held_key(place.session_id, file.sha256, blob_owner(USER, place.session_id))
+    await bench.app.store.transact("lose", [Delete(hold)])
     return of_call(place, call_id)
 
 
@@ -222,4 +269,14 @@ async def a_deletion_behind_a_lost_object(bench: Bench) -> Json:
     await bench.finished(place)
     await bench.lost(place.session_id)
     await bench.hidden(place)
+    return {}
+
+
+@probe("sweep", files="DeleteObject")
+async def a_file_that_nobody_holds(bench: Bench) -> Json:
+    """The next sweep looks through all files that are due, because the last one is forgotten."""
+    read, owner = picture(bench.fresh()), blob_owner(USER, "")
+    await bench.engine.files.uploads.store(owner, [read])
+    await due_now(bench.app.store, owner, read.part.sha256 or "")
+    await bench.app.store.transact("forget", [Delete(SWEEP)])
     return {}

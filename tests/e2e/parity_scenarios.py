@@ -6,10 +6,12 @@ Law: a scenario waits for states, never for time, so that its result depends onl
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from hashlib import sha256
 from typing import Any
 
 from tests.e2e.parity_stage import Stage
-from tests.support.cloud_agents.plans import ask, call, fail, finish, plan, say, stumble, use
+from tests.support.cloud_agents.plans import ask, call, fail, finish, plan, say, see, stumble, use
+from tests.support.cloud_agents.tools import portrait
 
 from helix.core.view_row import ViewRow
 from helix.fleet.budgets import BudgetManager
@@ -73,6 +75,12 @@ async def tools_that_fail(stage: Stage) -> None:
     """One tool raises, one does not exist, and one gets the wrong arguments. The model reads each error and continues."""
     calls = [call("boom"), call("nobody", x=1), call("look", subject="?"), call("look", topic="fine")]
     assert (await stage.run("talker", plan(use(*calls), use(call("boom")), say("Nevertheless.")))).status == "completed"
+
+
+@scenario
+async def a_file_for_the_model(stage: Stage) -> None:
+    result = await stage.run("talker", plan(use(call("draw", of="a cat")), see()))
+    assert result.text == f"I see image/png {sha256(portrait('a cat')).hexdigest()}"
 
 
 @scenario

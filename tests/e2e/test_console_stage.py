@@ -168,7 +168,7 @@ async def test_what_an_issuer_answers_is_checked(browser: Watched, issuer: OidcI
 
 
 def test_the_files_are_compressed_and_asked_for_again(stage: CloudForTests, issuer: OidcIssuer, address: str) -> None:
-    base = address.removesuffix("/index.html")
+    base, files = address.removesuffix("/index.html"), stage.cloud.emulator.url
     with httpx.Client(trust_env=False, timeout=30) as client:
         moved = client.get(base)
         assert (moved.status_code, str(moved.url.join(moved.headers["location"]))) == (302, address)
@@ -187,11 +187,13 @@ def test_the_files_are_compressed_and_asked_for_again(stage: CloudForTests, issu
         for path in ("index.html", "console.css", "config.json", "icon.svg", "nothing"):
             answer = client.get(f"{base}/{path}")
             policy = dict(part.split(" ", 1) for part in answer.headers["content-security-policy"].split("; "))
-            assert policy["connect-src"] == f"'self' {stage.url} {issuer.url}"
+            assert policy["connect-src"] == f"'self' {stage.url} {issuer.url} {files}"
+            assert policy["img-src"] == f"'self' blob: {files}"
             assert policy["default-src"] == policy["frame-ancestors"] == "'none'" and "unsafe" not in str(policy)
             assert answer.headers["strict-transport-security"] == "max-age=31536000"
         assert client.get(f"{base}/config.json").json() == {
             "url": stage.url,
+            "files": files,
             "place": "stage test",
             "sign_in": ["key", "oidc"],
             "oidc": {

@@ -15,7 +15,7 @@ from tests.functions.conftest import Functions
 from helix.gateway.console_page import STATIC
 from helix.gateway.lambdas_console import site_of
 
-CONFIG = {"url": "wss://abc.example/dev", "place": "stage dev", "sign_in": ["key"]}
+CONFIG = {"url": "wss://abc.example/dev", "files": "https://files.example", "place": "stage dev", "sign_in": ["key"]}
 
 
 @pytest.fixture
@@ -64,4 +64,5 @@ def test_what_a_browser_has_already_is_not_sent_again(page: Functions) -> None:
 def test_each_answer_says_what_the_page_may_do(page: Functions) -> None:
     for file in ("index.html", "nothing", None):
         policy = asked(page, file)["headers"]["content-security-policy"]
-        assert "connect-src 'self' wss://abc.example/dev;" in policy and "unsafe" not in policy
+        assert "connect-src 'self' wss://abc.example/dev https://files.example;" in policy and "unsafe" not in policy
+        assert "img-src 'self' blob: https://files.example;" in policy

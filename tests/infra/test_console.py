@@ -22,6 +22,7 @@ SIGN_IN = {
     "jwks_url": "https://id.example.com/pool/keys.json",
     "console_client_id": "helix-console",
     "console_origins": "https://login.example.com",
+    "page_origins": "https://chat.example.com",
 }
 
 
@@ -38,6 +39,12 @@ def http(synth: Synth) -> Template:
 
 def bucket_of(template: Template) -> str:
     return template.id_of("S3::Bucket", LifecycleConfiguration=None)
+
+
+def files_of(template: Template) -> str:
+    """Return the id of the bucket with the files of sessions."""
+    (id_,) = [id_ for id_, bucket in template.of("S3::Bucket").items() if "LifecycleConfiguration" in bucket]
+    return id_
 
 
 def test_without_the_setting_there_is_none(deployed: Assembly, offline: Assembly) -> None:
@@ -86,7 +93,9 @@ def test_every_answer_has_the_headers_of_the_page(cloudfront: Template) -> None:
     parts = dict(part.split(" ", 1) for part in said.split("; "))
     api = cloudfront.id_of("ApiGatewayV2::Api", ProtocolType="WEBSOCKET")
     socket = f"wss://<{api}>.execute-api.<AWS::Region>.<AWS::URLSuffix>/dev"
-    assert parts["connect-src"] == f"'self' {socket} https://id.example.com https://login.example.com"
+    files = f"https://<{files_of(cloudfront)}.RegionalDomainName>"
+    assert parts["connect-src"] == f"'self' {socket} https://id.example.com https://login.example.com {files}"
+    assert parts["img-src"] == f"'self' blob: {files}"
     assert parts["default-src"] == parts["frame-ancestors"] == parts["base-uri"] == "'none'" and "unsafe" not in said
     assert headers["StrictTransportSecurity"]["AccessControlMaxAgeSec"] == 31_536_000
     assert headers["ReferrerPolicy"]["ReferrerPolicy"] == "no-referrer" and "ContentTypeOptions" in headers
@@ -101,6 +110,32 @@ def test_the_files_and_the_configuration_are_uploaded_by_a_role_of_the_stage(clo
     assert role.startswith("ConsoleUploadRole"), "this role also has the boundary of the stage's roles"
     writes = [s for s in cloudfront.statements(role) if "s3:PutObject" in s["Action"]]
     assert {text(arn).partition(".Arn>")[0] for s in writes for arn in s["Resource"]} == {f"<{bucket_of(cloudfront)}"}
+
+
+def cors_of(template: Template) -> dict[str, Any]:
+    (rule,) = template.of("S3::Bucket")[files_of(template)]["CorsConfiguration"]["CorsRules"]
+    assert isinstance(rule, dict)
+    return rule
+
+
+def test_only_pages_of_the_stage_send_files_to_its_bucket(cloudfront: Template, http: Template, synth: Synth) -> None:
+    rule = cors_of(cloudfront)
+    assert (rule["AllowedMethods"], rule["AllowedHeaders"]) == (
+        ["PUT", "GET"],
+        ["content-type", "x-amz-checksum-sha256"],
+    )
+    assert rule["AllowedOrigins"] == ["https://*.cloudfront.net", "https://chat.example.com"]
+    assert "CorsConfiguration" not in cloudfront.of("S3::Bucket")[bucket_of(cloudfront)], "the page's own bucket"
+    assert [text(origin) for origin in cors_of(http)["AllowedOrigins"]] == ["<Endpoint>"]
+    deployed = synth({"console": "http"}).main
+    api = deployed.id_of("ApiGatewayV2::Api", ProtocolType="HTTP")
+    assert [text(origin) for origin in cors_of(deployed)["AllowedOrigins"]] == [
+        f"https://<{api}>.execute-api.<AWS::Region>.<AWS::URLSuffix>"
+    ]
+
+
+def test_a_stage_without_pages_has_no_rule_for_them(deployed: Assembly) -> None:
+    assert "CorsConfiguration" not in deployed.main.one("S3::Bucket")
 
 
 def test_a_stage_with_a_console_costs_no_more_at_rest(cloudfront: Template, http: Template) -> None:
@@ -119,7 +154,7 @@ def test_over_http_a_function_without_rights_serves_it(http: Template) -> None:
     function = http.function("serve_console")
     assert {what for what, _ in rights_of(http, http.role_of(function))} == {"log"}, "its own"
     known = text(function["Environment"]["Variables"]["HELIX_CONSOLE"])
-    assert known.endswith('","place":"stage dev","sign_in":["key"]}'), "and no issuer"
+    assert known.endswith('","files":"<Endpoint>","place":"stage dev","sign_in":["key"]}'), "and no issuer"
     others = [f for f in http.of("Lambda::Function").values() if "HELIX_CONSOLE" in f["Environment"]["Variables"]]
     assert others == [function]
     routes = {"GET /console", "GET /console/{file}"}
@@ -141,6 +176,7 @@ def test_over_http_a_function_without_rights_serves_it(http: Template) -> None:
         ({"console": "http", **SIGN_IN, "console_origins": "login.example.com"}, "is not an origin"),
         ({"console": "http", **SIGN_IN, "console_origins": "https://a.example 'unsafe-inline'"}, "is not an origin"),
         ({"console": "http", **SIGN_IN, "console_origins": "https://a.example/path"}, "is not an origin"),
+        ({"page_origins": "https://*.example.com"}, "page_origins"),
         ({"console": "http", **SIGN_IN, "console_scope": "email"}, "'console_scope'"),
     ],
 )

@@ -30,6 +30,7 @@ PROBED = (iam_probes, iam_probes_fleet, iam_probes_sockets, iam_probes_triggers)
 """The modules that fill `PROBES`."""
 NAMES = {
     "bucket/overflow/*": "objects",
+    "bucket/blobs/*": "files",
     "bucket/failed/*": "failed",
     "bucket/aws/lambda/*": "given up",
     "consumer": "chunks",
@@ -95,7 +96,7 @@ def test_what_functions_may_do_they_do(held: set[Right]) -> None:
     assert not unused, f"no function was seen to use these; add a probe or a reason, or take them away: {unused}"
 
 
-ALIKE = ("sessions", "control", "streams", "objects", "machines", "tokens")
+ALIKE = ("sessions", "control", "streams", "objects", "files", "machines", "tokens")
 """The resources on which all functions except `project_stream` perform the same operations with any streaming."""
 
 

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from tests.integration.test_files import Looks
 from tests.support.command_line import CommandLine
+from tests.support.sample_files import png
 from tests.support_gateway import executor_of, key_for, keyed
 from tests.support_run import Gate, a_tool, agent, call, calls, gated
 
@@ -84,6 +86,17 @@ def test_one_message_is_shown_with_what_the_agent_does(helix: CommandLine, serve
     assert (done.code, done.result["status"], done.result["output"]) == (0, "completed", "Still raining.")
     assert done.chunks[-1]["type"] == "checkpoint_created"
     assert os.listdir(helix.folder) == ["agents.py"]  # no store is created here
+
+
+def test_a_file_is_sent_with_the_message(helix: CommandLine, serve: Any) -> None:
+    (helix.folder / "dog.png").write_bytes(png(20, 10))
+    model = Looks()
+    service = serve(model, agent("helper"))
+    asked = ["run", "helper", "Who is this?", "--attach", "dog.png", "--url", service.url, "--key", service.key]
+    assert helix(*asked).code == 0 and model.seen == [[("image/png", png(20, 10))]]
+    (helix.folder / "none.txt").write_bytes(b"")
+    empty = helix("run", "helper", "Look", "--attach", "none.txt", "--url", service.url, "--key", service.key)
+    assert empty.code == 2 and "file 'none.txt' is empty" in empty.err, empty
 
 
 def test_the_model_that_answered_is_named(helix: CommandLine, serve: Any) -> None:

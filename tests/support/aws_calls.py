@@ -72,7 +72,7 @@ def rights_of(
         keys = [request.get("Key", ""), *(one["Key"] for one in request.get("Delete", {}).get("Objects", ()))]
         if operation in OBJECTS:
             for folder in {key.partition("/")[0] for key in keys if key}:
-                yield {"overflow": "objects"}.get(folder, folder), f"s3:{OBJECTS[operation]}"
+                yield {"overflow": "objects", "blobs": "files"}.get(folder, folder), f"s3:{OBJECTS[operation]}"
         else:
             yield "bucket", "s3:ListBucket" if operation == "ListObjectsV2" else f"s3:{operation}"
     elif service == "sqs" and "QueueUrl" in request:

@@ -15,6 +15,7 @@ OVERFLOW: Rights = {
     "bucket": {"s3:ListBucket"},
     "key through s3": {"kms:Decrypt", "kms:GenerateDataKey"},
 }
+READ_AND_STORE_FILES: Rights = {"bucket/blobs/*": {"s3:GetObject", "s3:PutObject"}}
 REMOVAL: Rights = {**OVERFLOW, "bucket/overflow/*": {"s3:GetObject", "s3:PutObject", "s3:DeleteObject"}}
 WRITE_CHUNKS: Rights = {"chunks": {"kinesis:PutRecord"}, "key through kinesis": {"kms:GenerateDataKey"}}
 KEY: Rights = {"key through dynamodb": WRITE_KEY}
@@ -46,16 +47,18 @@ TABLE: dict[str, Rights] = {
         **STEP,
         "control": COUNT | {CHECK},
         **START,
+        **READ_AND_STORE_FILES,
         SECRET: {"secretsmanager:GetSecretValue"},
         "bedrock models": {"bedrock:InvokeModelWithResponseStream"},
         "bedrock guardrails": {"bedrock:ApplyGuardrail"},
     },
-    "call_tool": STEP,
+    "call_tool": {**STEP, **READ_AND_STORE_FILES, "control": COUNT - {QUERY} | {CHECK}},
     "finish_run": LINE,
     "fail_run": {**LINE, "undelivered": {"sqs:SendMessage", "sqs:GetQueueUrl", "sqs:GetQueueAttributes"}},
     "sweep": {
         **LINE,
         **REMOVAL,
+        "bucket/blobs/*": {"s3:DeleteObject"},
         "streams": {GET, QUERY, PUT},
         "executions": {"states:DescribeExecution"},
     },
@@ -84,6 +87,7 @@ TABLE: dict[str, Rights] = {
     "ws_message": {
         **LINE,
         **REMOVAL,
+        **READ_AND_STORE_FILES,
         "streams": {GET, QUERY, PUT, UPDATE, DELETE, CHECK},
         "executions": {"states:StopExecution"},
         **POST,

@@ -9,6 +9,7 @@ import botocore.session
 import pytest
 from botocore.stub import Stubber
 
+from helix.adapters.aws.blobs import S3Blobs
 from helix.adapters.aws.capacity import ProvisionedConcurrency
 from helix.adapters.aws.dynamodb import DynamoDBStateStore
 from helix.adapters.aws.kinesis import KinesisStreams
@@ -109,6 +110,18 @@ async def test_a_denial_names_the_action_and_the_resource(what: str, named: bool
     expected = ("kms:Decrypt", "arn:key") if named else (f"{operation} ({code})", resource)
     assert (raised.value.action, raised.value.resource) == expected
     assert all(part in str(raised.value) for part in expected)
+    client.close()
+
+
+async def test_a_denied_head_request_names_the_action_that_it_needs() -> None:
+    """The response to a HEAD request has no body, so its code is the HTTP status."""
+    keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
+    client = botocore.session.get_session().create_client("s3", "eu-west-1", **keys)
+    with Stubber(client) as stub:
+        stub.add_client_error("head_object", "403", "Forbidden")
+        with pytest.raises(AccessDeniedError) as raised:
+            await S3Blobs(client, "stage-bucket").head("blobs/ada/cat.1", 0)
+    assert (raised.value.action, raised.value.resource) == ("s3:GetObject", "stage-bucket/blobs/ada/cat.1")
     client.close()
 
 

@@ -71,6 +71,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "read_stream": {"session_id": "s", "after": 7},
     "read_rows": {"session_id": "s", "stream": True, "after": "s#1"},
     "compact": {"session_id": "s", "focus": "rows"},
+    "upload": {"sha256": "0" * 64, "size": 1, "media_type": "text/csv", "name": "a.csv", "session_id": "s"},
+    "finish_upload": {"sha256": "0" * 64},
+    "get_file": {"session_id": "s", "sha256": "0" * 64},
     "branch": {"session_id": "s", "checkpoint_id": "c", "target": "t"},
     "clone": {"session_id": "s", "message_index": 0, "key": "k"},
     "delete": {"session_id": "s"},
@@ -83,7 +86,7 @@ def body(**fields: Any) -> str:
 
 
 def test_every_action_has_a_model_and_an_example() -> None:
-    assert set(EXAMPLES) == ACTIONS and len(get_args(AnyRequest)) == 29
+    assert set(EXAMPLES) == ACTIONS and len(get_args(AnyRequest)) == 32
 
 
 @pytest.mark.parametrize("action", sorted(EXAMPLES))
@@ -168,6 +171,9 @@ def test_an_unknown_field_is_refused_by_name(action: str) -> None:
         (body(action="get_step", session_id="s"), "step"),
         (body(action="get_context", session_id="s", step=0), "step"),
         (body(action="compact", session_id="s", focus="x" * 1001), "focus"),
+        (body(action="upload", sha256="0" * 63, size=1), "sha256"),
+        (body(action="upload", sha256="0" * 64, size=-1), "size"),
+        (body(action="get_file", session_id="s", sha256="A" * 64), "sha256"),
         (body(action="diff_checkpoints", session_id="s"), "before"),
         (body(action="diff_checkpoints", session_id="s", before="c", limit=101), "limit"),
         (body(action="list_agents", limit=0), "limit"),

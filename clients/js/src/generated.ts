@@ -1245,10 +1245,12 @@ export interface Requests {
   compact: Compact;
   delete: Delete;
   diff_checkpoints: DiffCheckpoints;
+  finish_upload: FinishUpload;
   get_budgets: GetBudgets;
   get_checkpoint: GetCheckpoint;
   get_context: GetContext;
   get_cost: GetCost;
+  get_file: GetFile;
   get_fleet: GetFleet;
   get_session: GetSession;
   get_step: GetStep;
@@ -1265,6 +1267,7 @@ export interface Requests {
   run: Run;
   subscribe: Subscribe;
   unsubscribe: Unsubscribe;
+  upload: Upload;
 }
 /**
  * Fail a run permanently. Idempotent. Result: `{}`.
@@ -1555,6 +1558,37 @@ export interface DiffCheckpoints {
   v: 1;
 }
 /**
+ * Check the bytes of an upload. From then on, a message may name the file. Idempotent.
+ *
+ * Result: `{"file"}`, for `files` in `run`, `resume` and `retry`. An upload that no message names is deleted after a day.
+ */
+export interface FinishUpload {
+  /**
+   * The name of this action.
+   */
+  action: "finish_upload";
+  /**
+   * The client's id for the request. The reply or error repeats it.
+   */
+  id: string;
+  /**
+   * The name of the file for people and models. None if it has none.
+   */
+  name?: string | null;
+  /**
+   * The session whose message will name the file: an existing one, or the id of a new one. A caller without a user must give it, because the file then belongs to the session. Otherwise it belongs to the user.
+   */
+  session_id?: string | null;
+  /**
+   * The SHA-256 of the bytes, in hexadecimal.
+   */
+  sha256: string;
+  /**
+   * The version of the protocol.
+   */
+  v: 1;
+}
+/**
  * Read the budgets that apply to a session, in their current windows.
  *
  * Result: `{"session_id", "budgets"}`. A budget's `run` is the amount that the session's current run has spent and
@@ -1653,6 +1687,35 @@ export interface GetCost {
    * The session that the request is about.
    */
   session_id: string;
+  /**
+   * The version of the protocol.
+   */
+  v: 1;
+}
+/**
+ * Ask for an address from which the client downloads a file of the session. Result: `{"url", "expires_at"}`.
+ */
+export interface GetFile {
+  /**
+   * The name of this action.
+   */
+  action: "get_file";
+  /**
+   * The client's id for the request. The reply or error repeats it.
+   */
+  id: string;
+  /**
+   * The name under which a browser saves the file. None: the browser chooses.
+   */
+  name?: string | null;
+  /**
+   * The session that the request is about.
+   */
+  session_id: string;
+  /**
+   * The hash of the file, as messages name it.
+   */
+  sha256: string;
   /**
    * The version of the protocol.
    */
@@ -2050,6 +2113,12 @@ export interface Resume {
    */
   checkpoint_id?: string | null;
   /**
+   * The files of the message, as in `Run`.
+   *
+   * @maxItems 50
+   */
+  files?: FilePart[];
+  /**
    * The client's id for the request. The reply or error repeats it.
    */
   id: string;
@@ -2058,7 +2127,7 @@ export interface Resume {
    */
   key?: string | null;
   /**
-   * The next user message. None: the session continues without one.
+   * The text of the next user message. None, without `files`: the session continues without one.
    */
   message?: string | null;
   /**
@@ -2079,6 +2148,51 @@ export interface Resume {
   v: 1;
 }
 /**
+ * A file of a message or a tool result: bytes in the object store, or a URL that the provider reads.
+ */
+export interface FilePart {
+  /**
+   * The number of characters of the message's text before the file.
+   */
+  after_text?: number;
+  /**
+   * The height of an image in pixels. None if it is not known, or for another kind.
+   */
+  height?: number | null;
+  /**
+   * The way in which a model takes the file. `file` is any type that no model reads.
+   */
+  kind: "image" | "audio" | "document" | "file";
+  /**
+   * The type of the bytes, such as `image/png`. Helix reads it from the bytes, not from the name.
+   */
+  media_type: string;
+  /**
+   * The name of the file for people and models, without a path. None if it has none.
+   */
+  name?: string | null;
+  /**
+   * The number of pages of a document. None if it is not known, or for another kind.
+   */
+  pages?: number | null;
+  /**
+   * The hash of the bytes, which names them in the object store. None for a URL.
+   */
+  sha256?: string | null;
+  /**
+   * The number of bytes. 0 for a URL.
+   */
+  size?: number;
+  /**
+   * An `https` URL that is passed to the provider. Helix does not fetch it. None for stored bytes.
+   */
+  url?: string | null;
+  /**
+   * The width of an image in pixels. None if it is not known, or for another kind.
+   */
+  width?: number | null;
+}
+/**
  * Retry a failed session. Result: as for `Run`.
  */
 export interface Retry {
@@ -2086,6 +2200,12 @@ export interface Retry {
    * The name of this action.
    */
   action: "retry";
+  /**
+   * The files of the message, as in `Run`.
+   *
+   * @maxItems 50
+   */
+  files?: FilePart[];
   /**
    * The client's id for the request. The reply or error repeats it.
    */
@@ -2095,7 +2215,7 @@ export interface Retry {
    */
   key?: string | null;
   /**
-   * The next user message. None: the session continues without one.
+   * The text of the next user message. None, without `files`: the session continues without one.
    */
   message?: string | null;
   /**
@@ -2136,6 +2256,12 @@ export interface Run {
    */
   edits?: boolean;
   /**
+   * The files of the message, each with its position in the text: as `finish_upload` returned them, or at a URL.
+   *
+   * @maxItems 50
+   */
+  files?: FilePart[];
+  /**
    * The client's id for the request. The reply or error repeats it.
    */
   id: string;
@@ -2150,7 +2276,7 @@ export interface Run {
    */
   key?: string | null;
   /**
-   * The user's text.
+   * The user's text. It may be left out if there are `files`.
    */
   message?: string | null;
   /**
@@ -2250,6 +2376,46 @@ export interface Unsubscribe {
   v: 1;
 }
 /**
+ * Ask for the address to which the client sends the bytes of a file.
+ *
+ * Result: `{"stored", "upload"}`. If `stored` is true, the service already has the bytes. Otherwise the client sends them
+ * to `upload`, and then requests `finish_upload`.
+ */
+export interface Upload {
+  /**
+   * The name of this action.
+   */
+  action: "upload";
+  /**
+   * The client's id for the request. The reply or error repeats it.
+   */
+  id: string;
+  /**
+   * The type of the file, such as `text/csv`. It is used only if the bytes do not show another type.
+   */
+  media_type?: string | null;
+  /**
+   * The name of the file for people and models. None if it has none.
+   */
+  name?: string | null;
+  /**
+   * The session whose message will name the file: an existing one, or the id of a new one. A caller without a user must give it, because the file then belongs to the session. Otherwise it belongs to the user.
+   */
+  session_id?: string | null;
+  /**
+   * The SHA-256 of the bytes, in hexadecimal.
+   */
+  sha256: string;
+  /**
+   * The number of bytes.
+   */
+  size: number;
+  /**
+   * The version of the protocol.
+   */
+  v: 1;
+}
+/**
  * Results by the `action` of their request.
  */
 export interface Replies {
@@ -2262,10 +2428,12 @@ export interface Replies {
   compact: Nothing;
   delete: Deleted;
   diff_checkpoints: CheckpointDiff;
+  finish_upload: UploadFinished;
   get_budgets: BudgetList;
   get_checkpoint: CheckpointFound;
   get_context: ContextFound;
   get_cost: CostFound;
+  get_file: FileAddress;
   get_fleet: FleetFound;
   get_session: SessionFound;
   get_step: StepFound;
@@ -2282,6 +2450,7 @@ export interface Replies {
   run: Started;
   subscribe: Subscribed;
   unsubscribe: Unsubscribed;
+  upload: UploadBegun;
 }
 export interface Nothing {}
 /**
@@ -2459,51 +2628,6 @@ export interface UserMessage {
   step: number | null;
 }
 /**
- * A file of a message or a tool result: bytes in the object store, or a URL that the provider reads.
- */
-export interface FilePart {
-  /**
-   * The number of characters of the message's text before the file.
-   */
-  after_text?: number;
-  /**
-   * The height of an image in pixels. None if it is not known, or for another kind.
-   */
-  height?: number | null;
-  /**
-   * The way in which a model takes the file. `file` is any type that no model reads.
-   */
-  kind: "image" | "audio" | "document" | "file";
-  /**
-   * The type of the bytes, such as `image/png`. Helix reads it from the bytes, not from the name.
-   */
-  media_type: string;
-  /**
-   * The name of the file for people and models, without a path. None if it has none.
-   */
-  name?: string | null;
-  /**
-   * The number of pages of a document. None if it is not known, or for another kind.
-   */
-  pages?: number | null;
-  /**
-   * The hash of the bytes, which names them in the object store. None for a URL.
-   */
-  sha256?: string | null;
-  /**
-   * The number of bytes. 0 for a URL.
-   */
-  size?: number;
-  /**
-   * An `https` URL that is passed to the provider. Helix does not fetch it. None for stored bytes.
-   */
-  url?: string | null;
-  /**
-   * The width of an image in pixels. None if it is not known, or for another kind.
-   */
-  width?: number | null;
-}
-/**
  * An answer of the model.
  */
 export interface AssistantMessage {
@@ -2649,6 +2773,12 @@ export interface ToolResultMessage {
    * The tool that was called.
    */
   tool_name: string;
+}
+/**
+ * The result of `finish_upload`.
+ */
+export interface UploadFinished {
+  file: FilePart;
 }
 /**
  * The result of `get_budgets`.
@@ -2994,6 +3124,19 @@ export interface CostLine {
    * The billed item: a model's name and the outcome, a tool's name, or an AWS function or kind of request.
    */
   what: string;
+}
+/**
+ * The result of `get_file`.
+ */
+export interface FileAddress {
+  /**
+   * The time until which the address works, in Unix seconds.
+   */
+  expires_at: number;
+  /**
+   * The address of the bytes. A browser saves them rather than displaying them.
+   */
+  url: string;
 }
 /**
  * The result of `get_fleet`. Times are in Unix seconds.
@@ -4400,6 +4543,42 @@ export interface Unsubscribed {
    * The stream whose messages this connection no longer receives.
    */
   stream_id: string;
+}
+/**
+ * The result of `upload`.
+ */
+export interface UploadBegun {
+  /**
+   * Whether the service already has the bytes.
+   */
+  stored: boolean;
+  /**
+   * The request with which to send the bytes. None if they are stored.
+   */
+  upload: UploadTarget | null;
+}
+/**
+ * The request with which a client sends the bytes of a file.
+ */
+export interface UploadTarget {
+  /**
+   * The time until which the request is accepted, in Unix seconds.
+   */
+  expires_at: number;
+  /**
+   * The headers that the client must send unchanged. HTTP clients set `Content-Length` themselves.
+   */
+  headers: {
+    [k: string]: string;
+  };
+  /**
+   * The HTTP method.
+   */
+  method: string;
+  /**
+   * The address of the request.
+   */
+  url: string;
 }
 /**
  * What the client makes of replies.

@@ -10,12 +10,21 @@ import asyncio
 import os
 import signal
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 
+from helix._log import get_logger
 from helix.adapters.models.playback import Pace, notify, pieces, play
 from helix.adapters.system import SystemClock
-from helix.core.errors import ModelError
-from helix.core.messages import AnyMessage, AssistantMessage, ThinkingContent, ToolResultMessage, UserMessage
+from helix.core.errors import ModelError, StoreError
+from helix.core.messages import (
+    AnyMessage,
+    AssistantMessage,
+    ThinkingContent,
+    ToolResultMessage,
+    UserMessage,
+    files_of,
+)
 from helix.core.prompt import FINISH_NUDGE
 from helix.core.steps import (
     AnyStepResult,
@@ -36,6 +45,7 @@ LOOK_S = 0.01
 DIES_S = 15.0
 """The seconds of work after which a process dies. Its claim has been renewed by then."""
 END = "the end"
+logger = get_logger("helix")
 
 
 def _begun(mark: str) -> int:
@@ -69,7 +79,7 @@ class PlannedModel:
             usage = Usage(prompt_tokens=shown(request), completion_tokens=1, cost_micros=5, calls=1)
             return TextStepResult(content=text, usage=usage, model=request.config.model)
         step = _next(request)
-        text = str(step.get("say", ""))
+        text = await _see(request) if step.get("see") else str(step.get("say", ""))
         usage = Usage(prompt_tokens=shown(request), completion_tokens=1 + len(text), cost_micros=7, calls=1)
         model = request.config.model
         if step.get("fail") and not (step["unless"] and Path(step["unless"]).exists()):
@@ -96,6 +106,17 @@ class PlannedModel:
         if not step.get("calls"):
             return await _play(TextStepResult(content=text, thinking=thinking, usage=usage, model=model), request)
         return await _play(_calls(step, text, thinking, usage, model), request)
+
+
+async def _see(request: LLMGenerateInput) -> str:
+    """Read the files of the request, and return their types and the hashes of their bytes. A failure is logged, because
+    the engine only stores it as the model's error."""
+    try:
+        seen = [(file.media_type, await request.files.read(file)) for file in files_of(request.messages)]
+    except StoreError as error:
+        logger.warning("%s", error)
+        raise
+    return "I see " + ", ".join(f"{kind} {sha256(data).hexdigest()}" for kind, data in seen)
 
 
 def shown(request: LLMGenerateInput) -> int:

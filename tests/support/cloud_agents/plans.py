@@ -23,6 +23,11 @@ def say(text: str, **more: Any) -> Step:
     return {"say": text, **more}
 
 
+def see() -> Step:
+    """A text with the hashes of the files that the model was shown."""
+    return {"see": True}
+
+
 def use(*calls: list[Any], text: str = "", **more: Any) -> Step:
     """Several concurrent calls after a text. `times` repeats the step."""
     return {"say": text, "calls": list(calls), **more}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
+import zlib
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from pydantic import BaseModel
 
 from helix.core.context import ToolContext
 from helix.core.errors import FatalToolError
+from helix.core.files import Image
 from helix.core.tools import define_tool, tool
 from helix.core.usage import Usage
 
@@ -143,6 +146,20 @@ async def shout(size: int, ctx: ToolContext[Notes]) -> str:
     return "shouted"
 
 
+def portrait(of: str) -> bytes:
+    """Return a PNG of one pixel, with a note that distinguishes it from others."""
+    parts = [(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0)), (b"tEXt", b"of\x00" + of.encode())]
+    parts += [(b"IDAT", zlib.compress(b"\x00" * 4)), (b"IEND", b"")]
+    body = [struct.pack(">I", len(d)) + kind + d + struct.pack(">I", zlib.crc32(kind + d)) for kind, d in parts]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(body)
+
+
+@tool(timeout_s=TOOL_S)
+async def draw(of: str) -> Any:
+    """Return a picture."""
+    return ["There:", Image(portrait(of), name="portrait.png")]
+
+
 def _die_once(mark: str) -> None:
     """Kill the first process that comes here, as the platform would."""
     try:
@@ -174,4 +191,4 @@ async def care(mark: str) -> str:
     return "done by your leave"
 
 
-ALL = [look, add, note, count, gated, form, boom, fatal, wait, linger, big, grow, shout, again, once, care]
+ALL = [look, add, note, count, gated, form, boom, fatal, wait, linger, big, grow, shout, draw, again, once, care]

@@ -13,13 +13,17 @@ from helix.adapters.system import SystemClock, SystemIds
 from helix.client.feed import Feed, Following, whole_stream
 from helix.client.link import ClientSettings, Link, Token, fields_of
 from helix.client.remote_handle import RemoteHandle
+from helix.client.uploads import download, upload_files
 from helix.core.chunks import StreamChunk
 from helix.core.errors import InvalidInputError, SessionNotFoundError
+from helix.core.file_checks import label
+from helix.core.files import Content, FilePart
 from helix.core.handles import CanResumeResult, Confirmation, ResumeMode, RetryMode, SessionState
 from helix.core.json import JsonObject, JsonValue
 from helix.core.wire import Judge, StreamMessage, one_run
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
+from helix.services.file_inputs import read_message
 
 
 class HelixClient:
@@ -87,7 +91,7 @@ class HelixClient:
     async def run(
         self,
         agent: str,
-        message: str | Mapping[str, Any],
+        message: Content | Mapping[str, Any],
         *,
         session_id: str | None = None,
         state: JsonObject | None = None,
@@ -98,7 +102,8 @@ class HelixClient:
     ) -> RemoteHandle:
         """Start a run: a new session, or the next message of one that is not running.
 
-        message: a string, `{"message": ..., "state": {...}}`, or a function agent's parameters. session_id: an existing
+        message: a string, a list of strings and files (see `LocalExecutor.execute`; the client uploads the files first),
+        `{"message": ..., "state": {...}}`, or a function agent's parameters. session_id: an existing
         session, or a new id that begins with the caller's prefix (see `whoami`). key: the idempotency key. For at least a
         day, a request with the same key returns the same run, even from another process. The default is a new key.
         priority: the place of this run and of the session's later runs in the queue for slots, from -999 to 0. Runs with a
@@ -108,10 +113,17 @@ class HelixClient:
         `QueueFullError` if the agent's queue for slots is full.
         """
         fields: JsonObject = {"agent": agent, "session_id": session_id, "state": state, "metadata": metadata}
-        fields |= {"priority": priority, "tags": None if tags is None else [*tags], **_input(message)}
-        return await self._start("run", fields, key)
+        fields |= {"priority": priority, "tags": None if tags is None else [*tags]}
+        if not isinstance(message, Mapping):
+            return await self._start("run", await self._with_message(fields, message), key)
+        if "message" not in message:
+            return await self._start("run", {**fields, "input": dict(message)}, key)
+        fields |= {"state": message.get("state") or state}
+        return await self._start("run", await self._with_message(fields, message["message"]), key)
 
-    async def stream(self, agent: str, message: str | Mapping[str, Any], **options: Any) -> AsyncIterator[StreamChunk]:
+    async def stream(
+        self, agent: str, message: Content | Mapping[str, Any], **options: Any
+    ) -> AsyncIterator[StreamChunk]:
         """Start a run as `run` does, and return its chunks."""
         return await (await self.run(agent, message, **options)).stream()
 
@@ -120,7 +132,7 @@ class HelixClient:
         session_id: str,
         *,
         mode: ResumeMode = "continue",
-        message: str | None = None,
+        message: Content | None = None,
         checkpoint_id: str | None = None,
         confirmation: Confirmation | None = None,
         key: str | None = None,
@@ -133,19 +145,20 @@ class HelixClient:
             return await self.answer(session_id, word.tool_call_id, **verdict)
         if mode == "with_confirmation":
             raise InvalidInputError("with_confirmation needs a confirmation: which call, approved or not")
-        fields: JsonObject = {"session_id": session_id, "mode": mode, "message": message}
-        return await self._start("resume", fields | {"checkpoint_id": checkpoint_id}, key)
+        fields: JsonObject = {"session_id": session_id, "mode": mode, "checkpoint_id": checkpoint_id}
+        return await self._start("resume", await self._with_message(fields, message), key)
 
     async def retry(
         self,
         session_id: str,
         *,
         mode: RetryMode = "from_checkpoint",
-        message: str | None = None,
+        message: Content | None = None,
         key: str | None = None,
     ) -> RemoteHandle:
         """Retry a failed session. See `LocalExecutor.retry`."""
-        return await self._start("retry", {"session_id": session_id, "mode": mode, "message": message}, key)
+        fields: JsonObject = {"session_id": session_id, "mode": mode}
+        return await self._start("retry", await self._with_message(fields, message), key)
 
     async def answer(
         self,
@@ -177,6 +190,18 @@ class HelixClient:
         run, session = fields_of(found["run"]), fields_of(found["session"])
         place = {"session_id": session_id, "run_id": run_id, "turn": run["turn"], "after": run["start_sequence"]}
         return RemoteHandle(self, {**place, "stream_id": session["stream_id"]})
+
+    async def _with_message(self, fields: JsonObject, message: Content | None) -> JsonObject:
+        """Return the fields of a request with this message, whose files have been uploaded."""
+        text, files = await read_message(message)
+        if not files:
+            return {**fields, "message": text}
+        session_id = fields.get("session_id")
+        if session_id is None and (await self.whoami())["principal"] is None:
+            session_id = self._ids.new("ses")  # which owns the files, because there is no user
+        parts = await upload_files(self.ask, files, None if session_id is None else str(session_id))
+        described: list[JsonValue] = [part.model_dump(mode="json") for part in parts]
+        return {**fields, "session_id": session_id, "message": text or None, "files": described}
 
     async def _start(self, action: str, fields: JsonObject, key: str | None) -> RemoteHandle:
         return await self._request_run(action, {**fields, "key": self._ids.new("key") if key is None else key})
@@ -253,6 +278,11 @@ class HelixClient:
         """Return the agents that `run` accepts, with the JSON schemas of their inputs and outputs
         (`helix.core.reports.AgentList`)."""
         return await self.ask("list_agents", {"limit": limit, "after": after})
+
+    async def read_file(self, session_id: str, file: FilePart) -> bytes:
+        """Return the bytes of a stored file that the session holds. Raises `FileMissingError`, and `TransferError`."""
+        found = await self.ask("get_file", {"session_id": session_id, "sha256": file.sha256, "name": file.name})
+        return await download(str(found["url"]), label(file.name))
 
     async def get_cost(self, session_id: str) -> JsonObject:
         """Return the cost of the session and its sub-agents' sessions, line by line (`helix.core.reports.CostFound`)."""
@@ -344,12 +374,3 @@ class HelixClient:
         """Return a feed of the stream after the sequence `after`, for handles."""
         await self.following.make_room()
         return self.following.add(stream_id, after, judge, subscribed=False)
-
-
-def _input(message: str | Mapping[str, Any]) -> JsonObject:
-    """Return the fields of an input as `execute` reads it: a string, a message with state, or parameters."""
-    if isinstance(message, str):
-        return {"message": message}
-    if "message" not in message:
-        return {"input": dict(message)}
-    return {name: value for name, value in message.items() if name in ("message", "state")}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from helix.client.feed import Feed, skip_until
 from helix.client.link import fields_of
+from helix.core.files import Content
 from helix.core.handles import (
     AgentExecutionHandle,
     AgentResult,
@@ -92,12 +93,12 @@ class RemoteHandle(AgentExecutionHandle[JsonValue]):
         self,
         *,
         mode: ResumeMode = "continue",
-        message: str | None = None,
+        message: Content | None = None,
         checkpoint_id: str | None = None,
         confirmation: Confirmation | None = None,
     ) -> RemoteHandle:
         given: dict[str, Any] = {"message": message, "checkpoint_id": checkpoint_id, "confirmation": confirmation}
         return await self._client.resume(self.session_id, mode=mode, **given)
 
-    async def retry(self, *, mode: RetryMode = "from_checkpoint", message: str | None = None) -> RemoteHandle:
+    async def retry(self, *, mode: RetryMode = "from_checkpoint", message: Content | None = None) -> RemoteHandle:
         return await self._client.retry(self.session_id, mode=mode, message=message)

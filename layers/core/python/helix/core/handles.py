@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from helix.core.chunks import StreamChunk
 from helix.core.errors import InvalidInputError
+from helix.core.files import Content
 from helix.core.json import JsonObject, JsonValue
 from helix.core.messages import Message, Record
 from helix.core.rows import ErrorInfo, Pending
@@ -277,7 +278,7 @@ class AgentExecutionHandle(Protocol[OutputT]):
         self,
         *,
         mode: ResumeMode = "continue",
-        message: str | None = None,
+        message: Content | None = None,
         checkpoint_id: str | None = None,
         confirmation: Confirmation | None = None,
     ) -> AgentExecutionHandle[OutputT]:
@@ -285,7 +286,7 @@ class AgentExecutionHandle(Protocol[OutputT]):
         ...
 
     async def retry(
-        self, *, mode: RetryMode = "from_checkpoint", message: str | None = None
+        self, *, mode: RetryMode = "from_checkpoint", message: Content | None = None
     ) -> AgentExecutionHandle[OutputT]:
         """Try a failed session again. See `LocalExecutor.retry`."""
         ...

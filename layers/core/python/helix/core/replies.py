@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, get_args
 from pydantic.json_schema import models_json_schema
 
 from helix.core.context_replies import ContextFound
+from helix.core.file_requests import FileAddress, UploadBegun, UploadFinished
 from helix.core.json import JsonObject
 from helix.core.messages import Record
 from helix.core.reports import AgentList, BudgetChanged, BudgetList, CostFound, FleetFound, StepFound, UsageFound
@@ -156,6 +157,9 @@ REPLIES: Final[Mapping[str, type[Record]]] = {
     "diff_checkpoints": CheckpointDiff,
     "get_step": StepFound,
     "get_context": ContextFound,
+    "upload": UploadBegun,
+    "finish_upload": UploadFinished,
+    "get_file": FileAddress,
     "get_cost": CostFound,
     "get_budgets": BudgetList,
     "change_budget": BudgetChanged,

@@ -1,7 +1,7 @@
 """The requests of the WebSocket protocol, version 1: their union, and the requests about a connection and its streams.
 
-`core.run_requests`, `core.session_requests` and `core.fleet_requests` have the other requests. `core.protocol` parses
-them all, and `core.replies` has their results.
+`core.run_requests`, `core.session_requests`, `core.file_requests` and `core.fleet_requests` have the other requests.
+`core.protocol` parses them all, and `core.replies` has their results.
 
 Law: the models are closed, and every field is bounded.
 """
@@ -12,6 +12,7 @@ from typing import Annotated, Final, Literal, TypeAlias, get_args
 
 from pydantic import Field, model_validator
 
+from helix.core.file_requests import FinishUpload, GetFile, Upload
 from helix.core.fleet_requests import ChangeBudget, GetBudgets, GetFleet, GetUsage, ListAgents
 from helix.core.messages import Record
 from helix.core.request_fields import BaseRequest, Id, SessionId, SessionRequest, Text, Token
@@ -121,6 +122,9 @@ AnyRequest: TypeAlias = (
     | GetUsage
     | GetFleet
     | ListAgents
+    | Upload
+    | FinishUpload
+    | GetFile
     | ReadStream
     | ReadRows
     | Compact

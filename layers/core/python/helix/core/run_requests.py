@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
+from helix.core.file_checks import MAX_FILES
+from helix.core.files import FilePart
 from helix.core.json import JsonObject, JsonValue
 from helix.core.request_fields import BaseRequest, Key, Name, Priority, Reason, RunId, SessionId, SessionRequest, Text
 
@@ -23,7 +25,9 @@ class Run(BaseRequest):
     agent: Annotated[str, StringConstraints(min_length=1, max_length=128)]
     """The name of a registered agent."""
     message: Text | None = None
-    """The user's text."""
+    """The user's text. It may be left out if there are `files`."""
+    files: list[FilePart] = Field(default_factory=list, max_length=MAX_FILES)
+    """The files of the message, each with its position in the text: as `finish_upload` returned them, or at a URL."""
     message_id: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = None
     """The front end's id of the message, stored as `metadata.id`."""
     input: JsonObject | None = None
@@ -59,7 +63,7 @@ class Run(BaseRequest):
 
     @model_validator(mode="after")
     def _one_input(self) -> Run:
-        if (self.message is None) == (self.input is None):
+        if (self.message is None and not self.files) == (self.input is None):
             raise ValueError("give message, or input, and not both")
         if self.edits and None in (self.message_id, self.session_id):
             raise ValueError("edits needs message_id and session_id: which message to edit")
@@ -68,7 +72,9 @@ class Run(BaseRequest):
 
 class _GoOn(SessionRequest):
     message: Text | None = None
-    """The next user message. None: the session continues without one."""
+    """The text of the next user message. None, without `files`: the session continues without one."""
+    files: list[FilePart] = Field(default_factory=list, max_length=MAX_FILES)
+    """The files of the message, as in `Run`."""
     key: Key | None = None
     """An idempotency key, as in `Run`."""
     subscribe: bool = True

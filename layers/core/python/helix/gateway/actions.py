@@ -124,9 +124,9 @@ async def run(backend: Backend, caller: Connection, request: Run, read_files: Re
     elif row is not None:
         check_root(row)
     agent = backend.agent(request.agent, caller.principal, session_id)
-    message = request.message if request.message is not None else _parameters(agent, request.input or {})
-    named = request.message_id
-    given = AgentInput(message=message, state=request.state or {}, metadata={"id": named} if named else {})
+    message = _parameters(agent, request.input) if request.input is not None else request.message or ""
+    named = {"id": request.message_id} if request.message_id else {}
+    given = AgentInput(message=message, files=request.files, state=request.state or {}, metadata=named)
     start: Start = partial(edit, backend.executor, agent, session_id, given, user_id=caller.principal)
     if not request.edits or row is None:
         start = partial(
@@ -162,7 +162,8 @@ async def resume_or_retry(backend: Backend, caller: Connection, request: Resume 
             start = partial(backend.executor.retry, mode=request.mode)
         case _:
             assert_never(request)
-    start = partial(start, agent, row.session_id, message=request.message)
+    message = AgentInput(message=request.message or "", files=request.files) if request.files else request.message
+    start = partial(start, agent, row.session_id, message=message)
     return await _start_run(backend, caller, request, row.session_id, row, start)
 
 

@@ -6,7 +6,7 @@ principals it does not exist: they get the same error, word for word, as for a m
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from helix.core.agents import AnyAgent
 from helix.core.errors import (
@@ -29,6 +29,9 @@ from helix.runtime.executor import Executor
 from helix.services.row_slots import RowSlots
 from helix.sessions.users import list_users
 
+if TYPE_CHECKING:
+    from helix.gateway.loopback_files import LoopbackFiles
+
 GET_PAGE = 50
 
 
@@ -38,7 +41,8 @@ def index_entry(user: str | None, session_id: str) -> Key:
 
 class Backend:
     """The backend of a process. registry: the agents that clients may name, by default the executor's. streaming: the
-    setting of the deployed stage. None on a developer's machine, where no platform costs arise."""
+    setting of the deployed stage. None on a developer's machine, where no platform costs arise. served_files: the server
+    of uploads and downloads, for stores that are not in S3."""
 
     operates: ClassVar[bool] = False
     """Whether all callers are operators."""
@@ -53,8 +57,9 @@ class Backend:
         registry: AgentRegistry | None = None,
         clock: Clock | None = None,
         streaming: str | None = None,
+        served_files: LoopbackFiles | None = None,
     ) -> None:
-        self.streaming = streaming
+        self.streaming, self.served_files = streaming, served_files
         self.executor, self.sockets, self.authoriser = executor, sockets, authoriser
         self.clock, self.ids = clock or executor.engine.clock, executor.engine.ids
         self.connections = connections or Connections(executor.store, self.clock)

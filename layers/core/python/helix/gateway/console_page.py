@@ -33,15 +33,17 @@ def page_files() -> dict[str, tuple[str, bytes]]:
     return files
 
 
-def content_policy(connect: Iterable[str]) -> str:
+def content_policy(connect: Iterable[str], files: str = "") -> str:
     """Return the content security policy. `connect`: addresses to which the page may connect, in addition to its own
-    server."""
+    server. `files`: the origin to which the page sends files, and from which it loads images; "" if the page's own server
+    has the files. `blob:` is for images that the page has in memory."""
+    given = [files] if files else []
     policy = {
         "default-src": "'none'",
         "script-src": "'self'",
         "style-src": "'self'",
-        "img-src": "'self'",
-        "connect-src": " ".join(["'self'", *connect]),
+        "img-src": " ".join(["'self'", "blob:", *given]),
+        "connect-src": " ".join(["'self'", *connect, *given]),
         "base-uri": "'none'",
         "form-action": "'none'",
         "frame-ancestors": "'none'",
@@ -49,10 +51,11 @@ def content_policy(connect: Iterable[str]) -> str:
     return "; ".join(f"{name} {value}" for name, value in policy.items())
 
 
-def page_headers(connect: Iterable[str]) -> dict[str, str]:
-    """Return the headers of each response, except those about its content."""
+def page_headers(connect: Iterable[str], files: str = "") -> dict[str, str]:
+    """Return the headers of each response, except those about its content. The arguments are those of
+    `content_policy`."""
     return {
-        "content-security-policy": content_policy(connect),
+        "content-security-policy": content_policy(connect, files),
         "x-content-type-options": "nosniff",
         "referrer-policy": "no-referrer",
         "cross-origin-opener-policy": "same-origin",
@@ -69,3 +72,8 @@ def connections_of(config: SiteConfig) -> list[str]:
     """Return the addresses to which a stage's page connects: its WebSocket API, and those for signing in."""
     oidc = config.get("oidc")
     return [config["url"], *([origin_of(oidc["issuer"]), *oidc["origins"]] if oidc else [])]
+
+
+def files_of(config: SiteConfig) -> str:
+    """Return the origin of a stage's files, or "" if its page's settings do not name one."""
+    return str(config.get("files", ""))

@@ -12,6 +12,7 @@ from typing import Any, Final, assert_never
 
 from helix._log import get_logger
 from helix.core.errors import CallerError, HelixError, InvalidInputError, NotAuthenticatedError
+from helix.core.file_requests import FinishUpload, GetFile, Upload
 from helix.core.fleet_requests import ChangeBudget, GetBudgets, GetFleet, GetUsage, ListAgents
 from helix.core.frames import split
 from helix.core.json import JsonObject, clean_text
@@ -34,7 +35,7 @@ from helix.core.session_requests import (
     ListSessions,
     ReadRows,
 )
-from helix.gateway import actions, money, reads, steps
+from helix.gateway import actions, files, money, reads, steps
 from helix.gateway.actions import ConnectionGoneError
 from helix.gateway.authoriser import prefix_of
 from helix.gateway.backend import OPERATOR, Backend
@@ -196,6 +197,9 @@ ACTS: Final[dict[type[AnyRequest], Act]] = {
     GetUsage: money.get_usage,
     GetFleet: reads.get_fleet,
     ListAgents: reads.list_agents,
+    Upload: files.upload,
+    FinishUpload: files.finish_upload,
+    GetFile: files.get_file,
     ReadStream: reads.read_stream,
     ReadRows: reads.read_rows,
     Compact: actions.compact,

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from helix.core.errors import InvalidInputError
 from helix.core.json import load_object
-from helix.gateway.console_page import CONFIG, KINDS, PAGE, TLS_ONLY, connections_of, page_files, page_headers
+from helix.gateway.console_page import CONFIG, KINDS, PAGE, TLS_ONLY, connections_of, files_of, page_files, page_headers
 from helix.runtime.cloud import Application
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def site_of(app: Application) -> Site:
     if config is None:
         raise InvalidInputError("HELIX_CONSOLE is not a JSON object: the stage has no console")
     files = {**page_files(), CONFIG: (KINDS[".json"], text.encode())}
-    headers = {**page_headers(connections_of(config)), **TLS_ONLY}
+    headers = {**page_headers(connections_of(config), files_of(config)), **TLS_ONLY}
     return Site({name: _file(kind, body) for name, (kind, body) in files.items()}, headers)
 
 

@@ -26,6 +26,7 @@ from helix.gateway.authoriser import Authoriser, Proof, token_of
 from helix.gateway.backend import Backend, OperatorBackend
 from helix.gateway.connections import Connections
 from helix.gateway.gateway import Gateway
+from helix.gateway.loopback_files import LoopbackFiles
 from helix.gateway.projector import LANE, post_messages
 from helix.ports.clock import Clock
 from helix.ports.sockets import Posted, Sockets
@@ -89,9 +90,18 @@ class LoopbackGateway:
         self.sockets = sockets or LoopbackSockets()
         self.connections = _FollowedConnections(executor.store, clock, self.sockets, executor.streams)
         authoriser = authoriser or Authoriser(clock, anonymous=True)
+        self.files = LoopbackFiles(clock, executor.engine.ids)
         backend = OperatorBackend if operator else Backend
         self.gateway = Gateway(
-            backend(executor, self.sockets, authoriser, connections=self.connections, registry=registry, clock=clock)
+            backend(
+                executor,
+                self.sockets,
+                authoriser,
+                connections=self.connections,
+                registry=registry,
+                clock=clock,
+                served_files=self.files,
+            )
         )
         self._server: Server | None = None
         self._proofs: dict[ServerConnection, Proof] = {}
@@ -125,6 +135,7 @@ class LoopbackGateway:
             task.cancel()
         await asyncio.gather(*self._acting, return_exceptions=True)
         await self.connections.end()
+        await asyncio.to_thread(self.files.close)
 
     async def _authorise(self, connection: ServerConnection, request: Request) -> Response | None:
         try:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from http.client import HTTPMessage
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 from helix._log import get_logger
@@ -148,11 +149,17 @@ class LoopbackHandler(BaseHTTPRequestHandler):
         self.close_connection = True  # because its body is not read
         self.respond(403, f"This request is refused: {why[:MAX_REASON]}.\n".encode())
 
-    def respond(self, status: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
+    def respond(
+        self,
+        status: int,
+        body: bytes,
+        kind: str = "text/plain; charset=utf-8",
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._is_answered = True
         self.connection.settimeout(self.patience_s)
         self.send_response(status)
-        for name, value in self.headers_of_all.items():
+        for name, value in {**self.headers_of_all, **headers}.items():
             self.send_header(name, value)
         self.send_header("content-type", kind)
         self.send_header("content-length", str(len(body)))
@@ -196,15 +203,16 @@ class LoopbackHandler(BaseHTTPRequestHandler):
             self.headers[header[1]] = header[2].rstrip(" \t")
         self._length = self._body_length()
         if not hasattr(self, f"do_{self.command}"):
-            raise BrokenRequestError(405, "Use GET or POST.")
+            raise BrokenRequestError(405, "This method is not accepted here.")
         keeps = minor == "1" and "close" not in self.headers.get("connection", "").lower()
-        self.close_connection = not keeps or (self.command != "POST" and self._length > 0)  # a body that is not read
+        reads = self.command in ("POST", "PUT")
+        self.close_connection = not keeps or (not reads and self._length > 0)  # a body that is not read
 
     def _body_length(self) -> int:
         if "transfer-encoding" in self.headers:
             raise BrokenRequestError(400, "A chunked body is not accepted: send a content-length.")
         given = self.headers.get_all("content-length", [])
-        if not given and self.command == "POST":
+        if not given and self.command in ("POST", "PUT"):
             raise BrokenRequestError(411, "Send the body's content-length.")
         if len(given) > 1 or any(_LENGTH.fullmatch(one) is None for one in given):
             raise BrokenRequestError(400, "content-length must be one number of bytes.")

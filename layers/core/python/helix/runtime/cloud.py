@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from helix.runtime.agent_models import Agents
     from helix.runtime.launching import StepFunctionsExecutor
     from helix.services.segments import SegmentStreams
+    from helix.services.session_files import SessionFiles
 
 T = TypeVar("T")
 DECLARE = "declare it in [tool.helix.secrets] of pyproject.toml"
@@ -53,6 +54,9 @@ CONFIG = Config(
 )
 """Client settings with short timeouts. If a call hangs, its caller retries it, because the caller knows whether a retry is
 safe."""
+S3_CONFIG = CONFIG.merge(Config(signature_version="s3v4", s3={"us_east_1_regional_endpoint": "regional"}))
+"""The settings of the S3 client. Without version 4, the signature of a client's upload would not cover its length. With
+the regional endpoint, presigned URLs have the same form of host in every region, which the console's page admits."""
 
 
 class Application:
@@ -71,6 +75,7 @@ class Application:
     def client(self, service: str, *, endpoint: str | None = None, config: Config = CONFIG) -> Any:
         """Return the botocore client of that service. It is created on first use."""
         if service not in self._clients:
+            config = S3_CONFIG if service == "s3" and config is CONFIG else config
             self._clients[service] = self._session.create_client(service, endpoint_url=endpoint, config=config)
         return self._clients[service]
 
@@ -108,6 +113,17 @@ class Application:
     @cached_property
     def overflow(self) -> Overflow | None:
         return Overflow(_Lazy(self, "s3"), self.settings.bucket) if self.settings.bucket else None
+
+    @cached_property
+    def files(self) -> SessionFiles | None:
+        """The files of sessions, in the stage's bucket. None if there is no bucket."""
+        from helix.adapters.aws.blobs import S3Blobs
+        from helix.services.session_files import SessionFiles
+
+        if not self.settings.bucket:
+            return None
+        blobs = S3Blobs(_Lazy(self, "s3"), self.settings.bucket, clock=self.clock)
+        return SessionFiles(self.store, blobs, self.clock, self.ids)
 
     @cached_property
     def log(self) -> SegmentStreams:
@@ -258,6 +274,7 @@ class Application:
             metrics=EmfMetrics(self.settings.stage, self.clock),
             tracer=self.tracer,
             catalog=LitellmCatalog(),
+            files=self.files,
             cache=RowCache(self.store, clock=self.clock),
             secrets=self._tool_secrets.text if self.settings.secrets else secrets_of({}, DECLARE),
         )

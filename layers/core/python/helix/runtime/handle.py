@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from helix.core.agents import Agent
 from helix.core.errors import OperatorError
+from helix.core.files import Content
 from helix.core.handles import (
     AgentExecutionHandle,
     AgentResult,
@@ -156,7 +157,7 @@ class ExecutorHandle(AgentExecutionHandle[OutputT]):
         self,
         *,
         mode: ResumeMode = "continue",
-        message: str | None = None,
+        message: Content | None = None,
         checkpoint_id: str | None = None,
         confirmation: Confirmation | None = None,
     ) -> AgentExecutionHandle[OutputT]:
@@ -164,6 +165,6 @@ class ExecutorHandle(AgentExecutionHandle[OutputT]):
         return await self._executor.resume(self._agent, self.session_id, mode=mode, **given)
 
     async def retry(
-        self, *, mode: RetryMode = "from_checkpoint", message: str | None = None
+        self, *, mode: RetryMode = "from_checkpoint", message: Content | None = None
     ) -> AgentExecutionHandle[OutputT]:
         return await self._executor.retry(self._agent, self.session_id, mode=mode, message=message)

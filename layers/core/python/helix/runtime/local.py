@@ -51,6 +51,8 @@ from helix.sessions.deletion import expire_sessions
 
 OutputT = TypeVar("OutputT")
 EXPIRED_AT_OPENING = 5
+COLLECT_AT_OPENING_S = 1.0
+"""The number of seconds that an executor spends on the deletion of files when it is entered."""
 MAX_RUNS, MAX_WAITING = 500, 10_000
 SECRETS_ADVICE = "set the environment variable of that name; the command `helix` reads .env too"
 
@@ -131,9 +133,12 @@ class LocalExecutor(Executor):
         self._failures: dict[str, Exception] = {}
 
     async def __aenter__(self) -> Self:
-        """Enter, and delete a few expired sessions, so that a store in use does not grow forever."""
+        """Enter, and delete a few expired sessions and files that no session holds, so that a store in use does not
+        grow forever."""
         for number in range(EXPIRY_PARTITIONS if self.engine.settings.session_ttl_s is not None else 0):
             await expire_sessions(self.engine, number, self._delivery(), limit=EXPIRED_AT_OPENING)
+        if self.engine.files is not None:
+            await self.engine.files.collector.collect(self.engine.clock.now() + COLLECT_AT_OPENING_S)
         return self
 
     async def close(self) -> None:

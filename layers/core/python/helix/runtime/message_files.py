@@ -10,6 +10,7 @@ from helix.core.agents import AnyAgent
 from helix.core.errors import FileMissingError, InvalidFileError, SessionNotFoundError, StaleStateError
 from helix.core.file_checks import check_message
 from helix.core.files import FilePart
+from helix.core.session_row import SessionRow
 from helix.engine.engine import Engine
 from helix.services.claim_input import ClaimInput
 from helix.services.file_inputs import ReadFile
@@ -49,11 +50,16 @@ async def _hold(engine: Engine, session_id: str, ask: ClaimInput, files: Sequenc
     if session is not None:
         if user_id is not None and not await engine.history.belongs(session, user_id):
             raise SessionNotFoundError(session_id)  # before anything is stored, or looked up among the owner's files
-        root = session.stream_id
-        user_id = (session if root == session_id else await engine.history.existing(root)).user_id
+        user_id, root = await owner_of(engine, session)
     parts = await engine.files.take(user_id, root, session_id, files)
     check_message(parts)  # again, because a caller may describe stored files wrongly
     return parts
+
+
+async def owner_of(engine: Engine, session: SessionRow) -> tuple[str | None, str]:
+    """Return the user and the root session that own the files of a session."""
+    root = session if session.parent is None else await engine.history.existing(session.stream_id)
+    return root.user_id, root.session_id
 
 
 async def read_file(engine: Engine, session_id: str, file: FilePart) -> bytes:

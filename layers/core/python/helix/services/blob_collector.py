@@ -41,18 +41,31 @@ class BlobCollector:
     async def collect(self, until: float = math.inf) -> int:
         """Delete all blobs that are due: those without a holder for an hour, and uploads that no message used. Release
         the holds of sessions that do not exist. Return the number of deleted blobs. Stops at the time `until` (Unix
-        seconds); the next call continues. A row that cannot be processed is logged and does not delay the others."""
+        seconds); the next call continues."""
+        return sum([await self.collect_partition(number, until) for number in range(PARTITIONS)])
+
+    async def collect_partition(self, number: int, until: float = math.inf) -> int:
+        """Run `collect` on one partition of the due rows. `number` may be any integer. A row that cannot be processed is
+        logged and does not delay the others."""
         count, now = 0, self._clock.now()
-        for number in range(PARTITIONS):
-            async for rows in pages(self._store, due_partition(number), end=f"{now:015.3f}"):
-                for row in rows:
-                    if self._clock.now() >= until:
-                        return count
-                    try:
-                        count += await self._handle(row)
-                    except StoreError as error:
-                        logger.warning("blobs: %s is left for the next sweep: %s", row.key.sort, error)
+        async for rows in pages(self._store, due_partition(number % PARTITIONS), end=f"{now:015.3f}"):
+            for row in rows:
+                if self._clock.now() >= until:
+                    return count
+                count += await self.process(row)
         return count
+
+    async def process(self, row: Row) -> int:
+        """Process a due row, whether or not its time has come. Return the number of deleted blobs. A failure is logged,
+        and the row stays for the next call."""
+        try:
+            if "session_id" in row.value:
+                await self._confirm(row.key, row.value)
+                return 0
+            return await self._delete(row.key, row.value)
+        except StoreError as error:
+            logger.warning("blobs: %s is left for the next sweep: %s", row.key.sort, error)
+            return 0
 
     async def delete_orphans(self, prefix: str = "blobs/", after: str = "", limit: int = 1000) -> str | None:
         """Delete bytes that no row refers to, because a process stored them after its row had expired, or the rows were
@@ -71,13 +84,6 @@ class BlobCollector:
             if row is None or row.key != key:
                 await self._blobs.delete(key)
         return keys[-1] if len(keys) == limit else None
-
-    async def _handle(self, row: Row) -> int:
-        """Process a due row. Return the number of deleted blobs."""
-        if "session_id" in row.value:
-            await self._confirm(row.key, row.value)
-            return 0
-        return await self._delete(row.key, row.value)
 
     async def _confirm(self, key: Key, value: Value) -> None:
         """Release the holds of a session that does not exist or is being deleted. The deletion may have listed the

@@ -75,7 +75,7 @@ class BlobUploads:
         row = await self._read(owner, sha256)
         if row is None:
             raise FileMissingError(sha256, name)
-        if len(data) != row.size or hashlib.sha256(data).hexdigest() != sha256:
+        if len(data) != row.size or (await asyncio.to_thread(hashlib.sha256, data)).hexdigest() != sha256:
             raise InvalidFileError(
                 f"{label(name)} has other bytes than its upload announced ({row.size} bytes): begin the upload again"
             )

@@ -29,6 +29,7 @@ from helix.engine.verbs import end_late_child
 from helix.engine.writing import commit, no_outcome_check
 from helix.ports.state_store import Damaged, Delete, Row, Value
 from helix.services.activity import note_sweep, read_beats
+from helix.services.blob_rows import PARTITIONS as BLOB_PARTITIONS
 from helix.services.open_runs import PARTITIONS, partition_name
 from helix.services.paging import pages
 from helix.services.slot_rows import Candidate, ticket_key
@@ -64,11 +65,12 @@ async def sweep(engine: Engine, delivery: Delivery) -> Counter[str]:
     except StoreError as error:
         done["failed"] += 1
         logger.warning("sweep: slots: %s", error)
-    try:
-        done["expired"] += await _expire(engine, delivery)
-    except StoreError as error:
-        done["failed"] += 1
-        logger.warning("sweep: sessions to expire: %s", error)
+    for action, of_minute in (("expired", _expire), ("files deleted", _collect)):
+        try:
+            done[action] += await of_minute(engine, delivery)
+        except StoreError as error:
+            done["failed"] += 1
+            logger.warning("sweep: %s: %s", action, error)
     done = +done
     await note_sweep(engine.store, engine.clock.now(), bool(done or unexpected))
     if unexpected:
@@ -77,16 +79,31 @@ async def sweep(engine: Engine, delivery: Delivery) -> Counter[str]:
 
 
 async def _expire(engine: Engine, delivery: Delivery) -> int:
-    """Expire sessions in each partition of the index that has become due since the last sweep. One partition becomes
-    due per minute."""
+    """Expire the sessions of the partitions that are due. Return the number of deleted sessions."""
     if engine.settings.session_ttl_s is None:
         return 0
+    expired = 0
+    for number in await _due_partitions(engine, EXPIRY_PARTITIONS):
+        expired += (await expire_sessions(engine, number, delivery))[1]
+    return expired
+
+
+async def _collect(engine: Engine, delivery: Delivery) -> int:
+    """Delete the files that no session holds, in the partitions that are due. Return the number of deleted files."""
+    if engine.files is None:
+        return 0
+    collector, until, deleted = engine.files.collector, delivery.deadline - 5, 0
+    for number in await _due_partitions(engine, BLOB_PARTITIONS):
+        deleted += await collector.collect_partition(number, until)
+    return deleted
+
+
+async def _due_partitions(engine: Engine, count: int) -> range:
+    """Return the numbers of the partitions, out of `count`, that have become due since the last sweep. One becomes due
+    per minute, so a sweep each minute reads one partition, and an hourly sweep reads all of them."""
     this = int(engine.clock.now() // 60)
     last = int(((await read_beats(engine.store)).swept_at or 0) // 60)
-    expired = 0
-    for minute in range(min(this, max(last + 1, this + 1 - EXPIRY_PARTITIONS)), this + 1):
-        expired += (await expire_sessions(engine, minute, delivery))[1]
-    return expired
+    return range(min(this, max(last + 1, this + 1 - count)), this + 1)
 
 
 async def _open_rows(engine: Engine, line: Collection[str]) -> AsyncIterator[tuple[Row, str | None]]:

@@ -13,6 +13,7 @@ from helix.core.errors import AccessDeniedError, StoreError
 
 DENIED = frozenset(
     {
+        "403",  # the response to a HEAD request has no body with a better code
         "AccessDenied",
         "AccessDeniedException",
         "AuthorizationError",
@@ -22,6 +23,8 @@ DENIED = frozenset(
     }
 )
 """The error codes that AWS returns if a role or a key policy does not allow an operation."""
+_ACTIONS = {"HeadObject": "s3:GetObject"}
+"""The actions of operations whose refusal does not name them."""
 _NAMED = re.compile(r"is not authorized to perform: ([\w-]+:\w+)(?: on resource: \"?([^\s\"]+))?")
 _RESOURCES = ("TableName", "StreamName", "stateMachineArn", "executionArn", "TopicArn", "FunctionName", "SecretId")
 
@@ -48,7 +51,8 @@ def denial(error: Exception, request: Mapping[str, Any]) -> AccessDeniedError | 
     if not isinstance(error, ClientError) or error.response["Error"]["Code"] not in DENIED:
         return None
     found = _NAMED.search(error.response["Error"].get("Message", ""))
-    action = found[1] if found else f"{error.operation_name} ({error.response['Error']['Code']})"
+    unnamed = _ACTIONS.get(error.operation_name, f"{error.operation_name} ({error.response['Error']['Code']})")
+    action = found[1] if found else unnamed
     return AccessDeniedError(action, (found and found[2]) or _resource(request))
 
 

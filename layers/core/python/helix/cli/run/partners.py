@@ -192,8 +192,6 @@ class RemoteAgent:
         return command("chat", self.name, *self._where.words(), "--session", session_id)
 
     async def send(self, message: Content, session_id: str | None) -> Result:
-        if not isinstance(message, str):
-            raise RefusedError(f"{place_of(self._where)} takes no files yet: run the agent on this machine")
         try:
             handle = await self._client.run(self.name, message, session_id=session_id)
         except SessionNotFoundError as error:

@@ -1,0 +1,91 @@
+"""Sends the files of a message to the service, and reads files from it.
+
+Law: a file is uploaded before the message that names it. An upload may be repeated at any point, because the service names
+the bytes by their hash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.error
+import urllib.request
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from helix.client.link import fields_of
+from helix.core.errors import FileMissingError, OperatorError
+from helix.core.file_checks import label
+from helix.core.files import FilePart
+from helix.core.json import JsonObject
+from helix.services.file_inputs import ReadFile
+
+Ask = Callable[[str, JsonObject], Awaitable[JsonObject]]
+AT_ONCE: Final = 4
+"""The number of files that a client sends at once."""
+TRIES: Final = 3
+"""The number of times that a client sends a file."""
+SENT_S: Final = 300.0
+"""The timeout of one attempt to send or read a file, in seconds without progress."""
+
+
+class TransferError(OperatorError):
+    """The bytes of a file could not be sent or read. The message says which file, and what the storage answered."""
+
+    code = "transfer_failed"
+
+
+async def upload_files(ask: Ask, files: Sequence[ReadFile], session_id: str | None) -> list[FilePart]:
+    """Upload the files that have bytes, each content once, and return the files as a message names them. Raises
+    `InvalidFileError` for a file that the service refuses, and `TransferError`."""
+    turns = asyncio.Semaphore(AT_ONCE)
+
+    async def send(file: ReadFile) -> FilePart:
+        async with turns:
+            return await _upload(ask, file, session_id)
+
+    unique = {file.part.sha256: file for file in files if file.data is not None}
+    found = dict(zip(unique, await asyncio.gather(*map(send, unique.values())), strict=True))
+    return [
+        file.part
+        if file.data is None
+        else found[file.part.sha256].model_copy(update={"name": file.part.name, "after_text": file.part.after_text})
+        for file in files
+    ]
+
+
+async def _upload(ask: Ask, file: ReadFile, session_id: str | None) -> FilePart:
+    part = file.part
+    about: JsonObject = {"sha256": part.sha256, "name": part.name, "session_id": session_id}
+    for attempt in range(1, TRIES + 1):
+        begun = await ask("upload", {**about, "size": part.size, "media_type": part.media_type})
+        try:
+            if begun["upload"] is not None:
+                await asyncio.to_thread(_send, fields_of(begun["upload"]), file.data or b"", label(part.name))
+            return FilePart.model_validate((await ask("finish_upload", about))["file"])
+        except (TransferError, FileMissingError):  # it expired, or its request was lost
+            if attempt == TRIES:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _send(target: dict[str, Any], data: bytes, what: str) -> None:
+    request = urllib.request.Request(
+        str(target["url"]), data=data, headers=fields_of(target["headers"]), method=str(target["method"])
+    )
+    _open(request, f"{what} could not be uploaded")
+
+
+async def download(url: str, what: str) -> bytes:
+    """Return the bytes at an address that `get_file` returned. Raises `TransferError`."""
+    return await asyncio.to_thread(_open, urllib.request.Request(url), f"{what} could not be downloaded")
+
+
+def _open(request: urllib.request.Request, problem: str) -> bytes:
+    try:
+        with urllib.request.urlopen(request, timeout=SENT_S) as answer:
+            return bytes(answer.read())
+    except urllib.error.HTTPError as error:
+        said = error.read(300).decode(errors="replace").strip()
+        raise TransferError(f"{problem}: HTTP {error.code} {said}") from error
+    except OSError as error:
+        raise TransferError(f"{problem}: {error}") from error

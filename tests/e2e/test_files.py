@@ -1,0 +1,86 @@
+"""The bytes of files are in the stage's bucket while a session holds them.
+
+The functions have no more than their roles: `call_tool` stores the file, `call_model` reads it, and `sweep` deletes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from hashlib import sha256
+from typing import Any
+
+import httpx
+import pytest
+from tests.e2e.cloud_executor import AdminApplication
+from tests.support.blob_ages import due_now
+from tests.support.cloud_agents.plans import call, plan, see, use
+from tests.support.cloud_agents.tools import portrait
+from tests.support.offline_cloud import CloudForTests, until
+
+from helix import FilePart, Image
+from helix.core.errors import FileMissingError
+from helix.ports.state_store import Delete
+from helix.services.activity import SWEEP
+from helix.services.blob_rows import blob_owner, owner_prefix
+
+PATIENCE_S = 60.0
+USER = "painter"
+PICTURE = portrait("a lighthouse")
+HASH = sha256(PICTURE).hexdigest()
+OWNER = blob_owner(USER, "")
+
+
+def keys_of(cloud: CloudForTests, app: AdminApplication) -> list[str]:
+    found = cloud.aws("s3").list_objects_v2(Bucket=app.settings.bucket, Prefix=owner_prefix(OWNER))
+    return [one["Key"] for one in found.get("Contents", [])]
+
+
+async def test_a_tools_picture_is_seen_stored_once_and_deleted(cloud: CloudForTests) -> None:
+    app = AdminApplication(cloud)
+    async with cloud.user(USER) as client:
+        sessions = []
+        for _ in range(2):
+            handle = await client.run("talker", plan(use(call("draw", of="a lighthouse")), see()))
+            result = await handle.result(PATIENCE_S)
+            assert (result.status, result.text) == ("completed", f"I see image/png {HASH}")
+            sessions.append(handle.session_id)
+        (key,) = keys_of(cloud, app)
+        stored = cloud.aws("s3").get_object(Bucket=app.settings.bucket, Key=key)
+        assert (stored["ContentType"], stored["Body"].read()) == ("image/png", PICTURE)
+        for session_id in sessions:
+            assert await client.delete(session_id)
+    await due_now(app.store, OWNER, HASH)
+    await asyncio.to_thread(until, lambda: _swept(cloud, app), "the end of the file")
+
+
+async def test_a_users_picture_goes_to_the_bucket_and_comes_back(cloud: CloudForTests) -> None:
+    """The client sends the bytes with a presigned request, and reads them with another one."""
+    picture = portrait("a harbour")
+    async with cloud.user(USER) as client, cloud.user("stranger") as other:
+        handle = await client.run("talker", [plan(see()), Image(picture, name="harbour.png")])
+        result = await handle.result(PATIENCE_S)
+        assert (result.status, result.text) == ("completed", f"I see image/png {sha256(picture).hexdigest()}")
+        page: Any = await client.get_messages(handle.session_id)
+        part = FilePart.model_validate(page["messages"][0]["files"][0])
+        assert (part.name, part.media_type, part.size) == ("harbour.png", "image/png", len(picture))
+        assert await client.read_file(handle.session_id, part) == picture
+        copy = await client.branch(handle.session_id)
+        assert await client.delete(handle.session_id)
+        assert await client.read_file(copy, part) == picture, "the branch holds it"
+        with pytest.raises(FileMissingError):
+            await other.run("talker", [plan(see()), part])
+        begun: Any = await client.ask("upload", {"sha256": "0" * 64, "size": 3})
+        await asyncio.to_thread(refused, begun["upload"], b"abc")
+
+
+def refused(target: dict[str, Any], data: bytes) -> None:
+    """S3 refuses bytes that do not have the announced hash."""
+    answer = httpx.put(target["url"], content=data, headers=target["headers"], trust_env=False)
+    assert answer.status_code in (400, 403), answer.text
+
+
+def _swept(cloud: CloudForTests, app: AdminApplication) -> bool:
+    """Let a sweep look through all files that are due, as the first one of an hour at rest does."""
+    asyncio.run(app.store.transact("forget", [Delete(SWEEP)]))
+    cloud.aws("lambda").invoke(FunctionName=cloud.cloud.function("sweep"), Qualifier="live", Payload=b"{}")
+    return not keys_of(cloud, app)
