@@ -109,8 +109,6 @@ async def replay(backend: Backend, connection_id: str, stream_id: str, after: in
 
 
 Start = Callable[..., Awaitable[AgentExecutionHandle[Any]]]
-
-
 ReadFiles = Callable[[], Awaitable[Sequence[ReadFile]]]
 
 
