@@ -27,7 +27,7 @@ from helix.cli.output import RefusedError, say, write
 from helix.cli.stores import aws_client, with_store
 from helix.cli.where import Where
 from helix.console.here import serve_console
-from helix.console.server import ConsoleServer, Service
+from helix.console.server import ConsoleServer, Service, storage_of
 from helix.core.registry import AgentRegistry
 from helix.engine.engine import Settings
 from helix.gateway.authoriser import ApiKeys, Principal
@@ -88,7 +88,7 @@ def _open_browser(address: str) -> Iterator[None]:
 @asynccontextmanager
 async def _service(where: Where, agents: list[str], model: str | None, user: str) -> AsyncIterator[Service]:
     if where.url is not None:
-        yield Service(where.url, where.key, where.url)
+        yield Service(where.url, where.key, where.url, storage_of(where.url))
     elif where.stage is not None:
         outputs, key = await asyncio.to_thread(_key, where, where.stage, user)
         try:
