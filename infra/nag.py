@@ -73,7 +73,7 @@ def _format_arn(resolved: Any) -> str:
     """Format an ARN like cdk-nag, with references as `<Name>`. Raises `TypeError` for an unknown form."""
     match resolved:
         case str():
-            return resolved
+            return re.sub(r"\$\{(.)\}", r"<\1>", resolved)  # an escaped wildcard
         case {"Fn::Join": [_, parts]}:
             return "".join(map(_format_arn, parts))
         case {"Ref": name}:

@@ -9,6 +9,7 @@ share.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 
 from aws_cdk import Duration, Stack
@@ -25,7 +26,7 @@ from helix.infra.config import Settings
 from helix.infra.endpoints import Endpoints
 from helix.infra.function import TRIGGER_SIZES, Function
 from helix.infra.metrics import aws_metric
-from helix.infra.nag import explain
+from helix.infra.nag import explain, explain_resource
 from helix.infra.names import Names
 
 RETAINED = Duration.days(14)
@@ -87,12 +88,19 @@ class Triggers(Construct):
         }
 
     def grant_consume(self, role: iam.Role) -> None:
-        """Let `role` receive events, and set aside those that cannot start a run. The event source mapping uses this role
-        to receive them."""
+        """Let `role` receive events, set aside those that cannot start a run, and read the objects to attach. The event
+        source mapping uses this role to receive events."""
         assert self.failed is not None, "nothing is sent to a queue"
         arns = [queue.queue_arn for queue in self._queues.values()]
         iam.Grant.add_to_principal(grantee=role, actions=RECEIVE, resource_arns=arns)
         iam.Grant.add_to_principal(grantee=role, actions=["sqs:SendMessage"], resource_arns=[self.failed.queue_arn])
+        for trigger in self.queued.values():
+            if trigger.attach:
+                arn = Stack.of(self).format_arn(
+                    service="s3", region="", account="", resource=str(trigger.bucket), resource_name=_keys_of(trigger)
+                )
+                iam.Grant.add_to_principal(grantee=role, actions=["s3:GetObject"], resource_arns=[arn])
+                explain_resource(role, arn, "The trigger's prefix and suffix limit the objects that it attaches.")
 
     def serve(self, functions: Mapping[str, Function], endpoints: Endpoints) -> None:
         if self.http:
@@ -244,6 +252,12 @@ def _pattern(trigger: Trigger) -> dict[str, object] | None:
     if key:
         detail["object"] = {"key": key}
     return {"source": ["aws.s3"], "detail-type": ["Object Created"], "detail": detail}
+
+
+def _keys_of(trigger: Trigger) -> str:
+    """Return the pattern of the keys of a trigger's objects, for an ARN in a policy."""
+    prefix, suffix = (re.sub(r"[*?$]", r"${\g<0>}", text) for text in (trigger.prefix, trigger.suffix))
+    return f"{prefix}*{suffix}"
 
 
 def _id(name: str) -> str:

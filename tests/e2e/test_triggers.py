@@ -9,8 +9,11 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.e2e.cloud_executor import AdminApplication
 from tests.support.cloud_agents.plans import plan, say
 from tests.support.offline_cloud import CloudForTests, deployed, until
+
+from helix.core.messages import UserMessage
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -27,6 +30,7 @@ TRIGGERS: dict[str, Any] = {
         "suffix": ".txt",
         "prompt": "{detail.object.key}",
     },
+    "letters": {"agent": "talker", "bucket": BUCKET, "prefix": "letters/", "prompt": "Look.", "attach": True},
     "paid": {"agent": "talker", "event": {"source": ["my.shop"], "detail": {"paid": [True]}}, "prompt": "{detail.who}"},
     "api": {"http": True, "agent": "talker"},
 }
@@ -109,12 +113,17 @@ def test_an_object_and_an_event_run_their_agents(stage: CloudForTests) -> None:
     storage.put_bucket_notification_configuration(
         Bucket=BUCKET, NotificationConfiguration={"EventBridgeConfiguration": {}}
     )
-    for key in ("in/a.txt", "in/b.pdf", "out/c.txt"):
+    for key in ("in/a.txt", "in/b.pdf", "out/c.txt", "letters/d.txt"):
         storage.put_object(Bucket=BUCKET, Key=key, Body=b"text")
     entry = {"Source": "my.shop", "DetailType": "order"}
     details = ({"paid": True, "who": "ada"}, {"paid": False, "who": "bob"})
     stage.aws("events").put_events(Entries=[{**entry, "Detail": json.dumps(detail)} for detail in details])
     assert len(runs(stage, "uploads", 1)) == len(runs(stage, "paid", 1)) == 1
+    (session,) = runs(stage, "letters", 1).values()
+    app = AdminApplication(stage)
+    (message, *_) = app.run(app.executor.sessions.get_messages(session)).messages
+    assert isinstance(message, UserMessage) and [file.name for file in message.files] == ["d.txt"]
+    assert app.run(app.executor.read_file(session, message.files[0])) == b"text"
 
 
 def test_http_starts_answers_and_pages(stage: CloudForTests) -> None:

@@ -9,11 +9,18 @@ from typing import Any
 import boto3
 import pytest
 from tests.functions.conftest import ACCOUNT, REGION, Functions
+from tests.support.sample_files import png
 
+from helix.adapters.memory_blobs import MemoryBlobs
+from helix.core import file_checks
 from helix.core.errors import StoreError
+from helix.core.files import FilePart
+from helix.core.messages import UserMessage
 from helix.core.triggers import Trigger, dump_starts
 from helix.engine.runs.admission import in_line
 from helix.runtime.cloud import Application
+from helix.services.session_files import SessionFiles
+from helix.testing.invariants import check_session
 
 SHARED = f"arn:aws:sqs:{REGION}:{ACCOUNT}:helix-dev-triggers"
 ORDERS = f"arn:aws:sqs:{REGION}:{ACCOUNT}:helix-dev-trigger-orders"
@@ -24,6 +31,8 @@ TRIGGERS = {
     "theirs": Trigger(agent="helper", queue=THEIRS),
     "uploads": Trigger(agent="helper", bucket="incoming", prompt="{detail.object.key}"),
     "paid": Trigger(agent="helper", event={"source": ["shop"]}),
+    "letters": Trigger(agent="helper", bucket="incoming", prompt="Answer {detail.object.key}", attach=True, user="ops"),
+    "archive": Trigger(agent="helper", bucket="incoming", attach=True, session="archive"),
 }
 TICK = {"detail-type": "Scheduled Event", "source": "aws.events", "id": "1", "time": "2026-11-23T02:00:00Z"}
 OBJECT = {
@@ -218,3 +227,98 @@ def test_a_crash_between_claim_and_start_leaves_one_run_that_the_sweep_starts(
     functions.clock.ahead_s = 120
     functions.invoke("sweep", functions.sample("sweep"))
     assert len(functions.executions()) == 1 and not dead(failed)
+
+
+# --- attached objects ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def incoming(functions: Functions, failed: str) -> Any:
+    """Return an S3 client, and give the stage a place for files."""
+    app = functions.app
+    app.engine.files = SessionFiles(app.store, MemoryBlobs(), functions.clock, app.ids)
+    client = boto3.client("s3")
+    client.create_bucket(Bucket="incoming")
+    return client
+
+
+def created(key: str, trigger: str = "letters", sequencer: str = "0F") -> dict[str, Any]:
+    detail = {"bucket": {"name": "incoming"}, "object": {"key": key, "sequencer": sequencer}}
+    return event(trigger, {**OBJECT, "detail": detail}, f"{key}/{sequencer}")
+
+
+def attached(functions: Functions, user: str | None = "ops") -> list[tuple[str, FilePart, bytes]]:
+    """Return the text, the file and its bytes of each session's message, after checking the session's rows."""
+    app, found = functions.app, []
+    for session in sessions(functions, user):
+        (message,) = app.run(app.executor.sessions.get_messages(session.session_id)).messages
+        assert isinstance(message, UserMessage)
+        (file,) = message.files
+        found.append((message.content, file, app.run(app.executor.read_file(session.session_id, file))))
+        app.run(check_session(app.store, app.executor.streams, session.session_id, at_rest=False))
+    return found
+
+
+@pytest.mark.parametrize(("trigger", "user"), [("letters", "ops"), ("archive", None)])
+def test_a_new_object_arrives_as_a_file(functions: Functions, incoming: Any, trigger: str, user: str | None) -> None:
+    incoming.put_object(Bucket="incoming", Key="in/ä b.png", Body=png(6, 4), ContentType="binary/octet-stream")
+    assert deliver(functions, created("in/ä b.png", trigger)) == []
+    ((text, file, data),) = attached(functions, user)
+    assert (file.name, file.media_type, file.width, data) == ("ä b.png", "image/png", 6, png(6, 4))
+    assert file.after_text == len(text) and (trigger == "archive" or text == "Answer in/ä b.png")
+
+
+def test_a_second_delivery_of_an_object_starts_nothing_even_if_the_object_is_gone(
+    functions: Functions, incoming: Any, failed: str
+) -> None:
+    incoming.put_object(Bucket="incoming", Key="a.txt", Body=b"Dear desk")
+    first = created("a.txt")
+    assert deliver(functions, first, first) == []
+    incoming.delete_object(Bucket="incoming", Key="a.txt")
+    assert deliver(functions, first) == [] and not dead(failed)
+    assert [(file.media_type, data) for _, file, data in attached(functions)] == [("text/plain", b"Dear desk")]
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "reason"),
+    [
+        (None, "file_missing", "file 'a.txt' does not exist"),
+        (b"", "invalid_file", "file 'a.txt' is empty"),
+        (b"x" * 5_001, "invalid_file", "file 'a.txt' has 5001 bytes; a file has at most 5000"),
+        (png(20_000, 20_000), "invalid_file", "20000 x 20000 pixels"),
+    ],
+    ids=["deleted", "empty", "too large", "too many pixels"],
+)
+def test_an_object_that_cannot_be_attached_is_put_aside(
+    functions: Functions,
+    incoming: Any,
+    failed: str,
+    monkeypatch: pytest.MonkeyPatch,
+    body: bytes | None,
+    code: str,
+    reason: str,
+) -> None:
+    monkeypatch.setattr(file_checks, "MAX_BYTES", dict.fromkeys(file_checks.MAX_BYTES, 5_000))
+    if body is not None:
+        incoming.put_object(Bucket="incoming", Key="a.txt", Body=body)
+    incoming.put_object(Bucket="incoming", Key="b.txt", Body=b"good")
+    assert deliver(functions, created("a.txt"), created("b.txt")) == []
+    (letter,) = dead(failed)
+    assert letter["MessageAttributes"]["error"]["StringValue"] == code
+    assert reason in letter["MessageAttributes"]["reason"]["StringValue"]
+    assert [data for _, _, data in attached(functions)] == [b"good"]
+
+
+def test_an_event_without_an_object_is_put_aside(functions: Functions, incoming: Any, failed: str) -> None:
+    assert deliver(functions, event("archive", {"id": "e1", "detail": {"bucket": {"name": "incoming"}}})) == []
+    (letter,) = dead(failed)
+    assert "detail.object.key" in letter["MessageAttributes"]["reason"]["StringValue"]
+
+
+def test_an_event_waits_while_its_object_cannot_be_read(functions: Functions, incoming: Any, failed: str) -> None:
+    incoming.delete_bucket(Bucket="incoming")
+    assert deliver(functions, created("a.txt")) == ["a.txt/0F"] and not dead(failed)
+    incoming.create_bucket(Bucket="incoming")
+    incoming.put_object(Bucket="incoming", Key="a.txt", Body=b"Dear desk")
+    assert deliver(functions, created("a.txt")) == []
+    assert [data for _, _, data in attached(functions)] == [b"Dear desk"]

@@ -18,12 +18,14 @@ from helix.infra.config import MAX_TRIGGER_BYTES, SettingsError, read_settings
 pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis
 
 THEIRS = "arn:aws:sqs:eu-central-1:123456789012:their-queue"
+SCANS = "arn:<AWS::Partition>:s3:::scans/a${*}b/*.pdf"
 TRIGGERS: dict[str, Any] = {
     "nightly": {"agent": "desk", "schedule": "cron(0 2 * * ? *)", "prompt": "Night of {time}"},
     "morning": {"agent": "desk", "schedule": "cron(0 8 ? * MON-FRI *)", "timezone": "Europe/Berlin"},
     "orders": {"agent": "desk", "queue": True, "session": "order-{id}", "user": "shop"},
     "theirs": {"agent": "desk", "queue": THEIRS},
     "uploads": {"agent": "desk", "bucket": "incoming", "prefix": "in/", "suffix": ".txt"},
+    "scans": {"agent": "desk", "bucket": "scans", "prefix": "a*b/", "suffix": ".pdf", "attach": True},
     "paid": {"agent": "desk", "event": {"source": ["my.shop"]}, "bus": "shop"},
     "api": {"http": True},
     "elsewhere": {"agent": "desk", "schedule": "rate(1 minute)", "stages": ["prod"]},
@@ -48,7 +50,7 @@ def test_each_source_leads_to_the_function(stage: Assembly) -> None:
     queues = {p["QueueName"]: id_ for id_, p in template.of("SQS::Queue").items()}
     shared, own = queues["helix-dev-triggers"], queues["helix-dev-trigger-orders"]
     rules = {p["Name"]: p for p in template.of("Events::Rule").values() if "trigger" in str(p["Name"])}
-    assert set(rules) == {f"helix-dev-trigger-{name}" for name in ("nightly", "uploads", "paid")}
+    assert set(rules) == {f"helix-dev-trigger-{name}" for name in ("nightly", "uploads", "scans", "paid")}
     for name, rule in rules.items():
         (target,) = rule["Targets"]
         assert text(target["Arn"]) == f"<{shared}.Arn>"
@@ -136,17 +138,20 @@ def test_functions_may_do_what_a_start_takes(stage: Assembly) -> None:
         for what, action in rights_of(template, template.role_of(template.function(verb))):
             held.setdefault(what, set()).add(action)
         undelivered = held.pop("undelivered", set())
+        objects = held.pop(SCANS, set())
         assert {w: a for w, a in held.items() if w != THEIRS} == start
         if more:
+            assert objects == {"s3:GetObject"}, "of the trigger that attaches them, and of no other"
             assert held[THEIRS] == consume and undelivered == consume | {"sqs:SendMessage"}
         else:
-            assert not undelivered
+            assert not undelivered and not objects
 
 
 def test_the_function_knows_what_events_start(stage: Assembly) -> None:
     told = stage.main.function("start_triggered")["Environment"]["Variables"]
     starts = read_starts(told["HELIX_TRIGGERS"])
-    assert set(starts) == {"nightly", "morning", "orders", "theirs", "uploads", "paid"}
+    assert set(starts) == {"nightly", "morning", "orders", "theirs", "uploads", "scans", "paid"}
+    assert starts["scans"].attach and not starts["uploads"].attach
     assert (starts["orders"].session, starts["orders"].user, starts["orders"].queue) == ("order-{id}", "shop", True)
     assert starts["nightly"].prompt == "Night of {time}"
     assert "trigger-failures" in stage.main.resources[told["HELIX_DEAD_LETTERS"]["Ref"]]["Properties"]["QueueName"]
@@ -174,6 +179,7 @@ def test_http_has_routes_with_a_throttle_of_their_own(stage: Assembly) -> None:
         ({"agent": "a", "schedule": "daily"}, "tool.helix.triggers.x.schedule"),
         ({"agent": "a", "queue": "orders"}, "tool.helix.triggers.x.queue"),
         ({"agent": "a", "queue": True, "prefix": "in/"}, "prefix belongs to bucket"),
+        ({"agent": "a", "queue": True, "attach": True}, "attach belongs to bucket"),
         ({"agent": "a", "queue": True, "timezone": "UTC"}, "timezone belongs to schedule"),
         ({"agent": "a", "schedule": "rate(1 hour)", "timezone": "UTC"}, "timezone applies to cron only, not to rate"),
         (

@@ -130,7 +130,7 @@ async def test_files_are_pasted_and_dropped_and_removed_by_keyboard(tmp_path: Pa
 
 
 async def test_a_refused_file_says_why_at_its_chip_and_holds_the_message_back(tmp_path: Path) -> None:
-    async with page_of(tmp_path, ["Seen."]) as (browser, _, files):
+    async with page_of(tmp_path, ["Seen."]) as (browser, _executor, files):
         page = await browser.page("new/desk")
         await page.locator("#composer").fill("Look")
         broken = b"\x89PNG\r\n\x1a\n" + b"x" * 40
@@ -169,7 +169,7 @@ async def test_an_upload_that_failed_is_tried_again(tmp_path: Path) -> None:
 
 
 async def test_names_are_text_and_stored_files_outlast_a_reload(tmp_path: Path) -> None:
-    async with page_of(tmp_path, ["Seen."]) as (browser, _, files):
+    async with page_of(tmp_path, ["Seen."]) as (browser, _executor, files):
         page = await browser.page("new/desk")
         await choose(page, chosen(HOSTILE, png(), "image/png"))
         await attached(page, "1 file")
@@ -213,7 +213,7 @@ async def test_a_message_that_was_not_sent_keeps_its_files(tmp_path: Path) -> No
 
 
 async def test_removing_a_file_stops_its_upload(tmp_path: Path) -> None:
-    async with page_of(tmp_path, ["Seen."]) as (browser, _, files):
+    async with page_of(tmp_path, ["Seen."]) as (browser, _executor, files):
         page = await browser.page("new/desk")
         files.held = asyncio.Event()
         await choose(page, chosen("slow.txt", b"text"))

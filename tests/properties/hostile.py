@@ -256,15 +256,28 @@ async def by_http(desk: Desk, who: Agent[Any, Any], value: Any) -> None:
     """Send a front end's request, in each encoding."""
     rng = desk.rng
     part: dict[str, Any] = {"type": "text", "text": "go", "toolCallId": "c", "state": "approval-responded"}
-    said: dict[str, Any] = {"id": "u", "role": rng.choice(("user", "assistant")), "content": "go", "parts": [part]}
+    given_file: dict[str, Any] = {"data": "aGk=", "media_type": "text/plain", "name": "a", "after_text": 1}
+    shown: dict[str, Any] = {"type": "file", "mediaType": "text/plain", "filename": "a", "url": "data:;base64,aGk="}
+    source: dict[str, Any] = {"type": rng.choice(("data", "url", "file")), "value": "aGk=", "mimeType": "text/plain"}
+    media: dict[str, Any] = {"type": rng.choice(("document", "image")), "source": source, "metadata": {"filename": "a"}}
+    binary: dict[str, Any] = {"type": "binary", "mimeType": "text/plain", "data": "aGk=", "filename": "a"}
+    files = rng.random() < 0.5
+    parts, content_parts = ([part, shown], [part, rng.choice((media, binary))]) if files else ([part], "go")
+    said: dict[str, Any] = {
+        "id": "u",
+        "role": rng.choice(("user", "assistant")),
+        "parts": parts,
+        "content": content_parts,
+    }
     resume: dict[str, Any] = {"interruptId": "c", "status": "resolved", "payload": {"approved": True}}
     body: dict[str, Any] = {
-        "chunks": {"message": "go", "session_id": S, "key": "k"},
+        "chunks": {"message": "go", "session_id": S, "key": "k", "files": [given_file] if files else []},
         "ai-sdk": {"id": S, "messages": [said], "trigger": rng.choice(("submit-message", "regenerate-message"))},
         "ag-ui": {"threadId": S, "runId": "r", "messages": [said], "resume": rng.choice(([], [resume]))},
     }
     encoding = rng.choice(tuple(body))
-    given = rng.choice((body[encoding], body[encoding], said, part, resume))
+    of_files = (given_file, shown, source, media, binary) if files else ()
+    given = rng.choice((body[encoding], body[encoding], said, part, resume, *of_files))
     given[rng.choice(tuple(given))] = value
     content: str | bytes = rng.choice(("[]", "{" * 50_000, "null", ""))
     with suppress(ValueError, TypeError, RecursionError):

@@ -47,6 +47,8 @@ class Service:
     agents: Sequence[str] = ()
     """The names of the agents that the user can run. The page also asks the service for them, if the service can list its
     agents."""
+    files: str = ""
+    """The origin to which the page sends files. Empty if it is not known; then the page cannot send or show any."""
 
 
 class ConsoleServer:
@@ -61,8 +63,7 @@ class ConsoleServer:
         files = {f"/{name}": file for name, file in page_files().items()}
         config = (KINDS[".json"], dumps({"sign_in": ["code"]}).encode())
         self.files: Mapping[str, tuple[str, bytes]] = {**files, "/": files[f"/{PAGE}"], f"/{CONFIG}": config}
-        headers = page_headers([origin_of(service.url)], storage_of(service.url))
-        self.headers = {**headers, "cache-control": "no-store"}
+        self.headers = {**page_headers([origin_of(service.url)], service.files), "cache-control": "no-store"}
         self._server = PageServer(port, _handler(self, patience_s))
 
     @property
@@ -93,7 +94,7 @@ class ConsoleServer:
 
 
 def storage_of(url: str) -> str:
-    """Return the origins to which the page sends files, and from which it loads images, as a source of the content
+    """Return the origins that may have the files of a service of which only the URL is known, as a source of the content
     security policy. `url`: the URL of the service's WebSocket API. The files of a stage are in S3, in the region of its
     API. Those of a service on this machine have a server of their own on 127.0.0.1."""
     host = urlsplit(url).hostname or ""

@@ -19,7 +19,7 @@ from helix.core.json import JsonObject, dumps
 
 NAME: Final = r"^[a-z][a-z0-9-]{0,31}$"
 SOURCES: Final = ("schedule", "queue", "bucket", "event", "http")
-FILTERS: Final = {"timezone": "schedule", "prefix": "bucket", "suffix": "bucket", "bus": "event"}
+FILTERS: Final = {"timezone": "schedule", "prefix": "bucket", "suffix": "bucket", "attach": "bucket", "bus": "event"}
 QUEUE: Final = r"^arn:[a-z-]+:sqs:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]+$"
 _PLAIN = "[A-Za-z0-9_.@+=-]+"
 _FIELD = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
@@ -63,6 +63,8 @@ class Start(BaseModel):
     """The user who owns the sessions. Without it, they have no owner, and only operators can see them."""
     queue: Literal[True] | Annotated[str, StringConstraints(pattern=QUEUE)] | None = None
     """True for an SQS queue that the stage creates, or the ARN of an existing queue. None for other sources."""
+    attach: bool = False
+    """Whether the new object is attached to the message as a file. Its source must be `bucket`."""
 
 
 class Trigger(Start):

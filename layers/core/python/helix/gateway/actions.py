@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any, Final, assert_never
@@ -33,7 +33,8 @@ from helix.gateway.connections import Connection
 from helix.ports.state_store import ABSENT, Key, Put
 from helix.runtime.edits import edit
 from helix.services.committing import refused
-from helix.services.request_keys import HOLDS_S, key_partition
+from helix.services.file_inputs import ReadContent, ReadFile
+from helix.services.request_keys import HOLDS_S, key_partition, keyed_run
 from helix.stream.reader import read_with_idle
 
 _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -108,9 +109,11 @@ async def replay(backend: Backend, connection_id: str, stream_id: str, after: in
 
 
 Start = Callable[..., Awaitable[AgentExecutionHandle[Any]]]
+ReadFiles = Callable[[], Awaitable[Sequence[ReadFile]]]
 
 
-async def run(backend: Backend, caller: Connection, request: Run) -> JsonObject:
+async def run(backend: Backend, caller: Connection, request: Run, read_files: ReadFiles | None = None) -> JsonObject:
+    """Start the run. `read_files` reads the files of a trigger's message. It is not called for a repeated request."""
     session_id = request.session_id or await create_session_id(backend, request_key(caller, request))
     row = await backend.find(caller.principal, session_id)
     if row is None and request.session_id is not None:
@@ -127,7 +130,7 @@ async def run(backend: Backend, caller: Connection, request: Run) -> JsonObject:
         start = partial(
             backend.executor.execute,
             agent,
-            given,
+            await _with_files(backend, given, request_key(caller, request, session_id), read_files),
             session_id=session_id,
             user_id=caller.principal,
             tags=request.tags,
@@ -135,6 +138,15 @@ async def run(backend: Backend, caller: Connection, request: Run) -> JsonObject:
             priority=request.priority,
         )
     return await _start_run(backend, caller, request, session_id, row, start)
+
+
+async def _with_files(
+    backend: Backend, given: AgentInput, key: str, read_files: ReadFiles | None
+) -> AgentInput | JsonObject:
+    if read_files is None or await keyed_run(backend.executor.store, key) is not None:
+        return given
+    content: Any = ReadContent(given.message, [*await read_files()])
+    return {**given.model_dump(exclude={"files"}), "message": content}
 
 
 async def resume_or_retry(backend: Backend, caller: Connection, request: Resume | Retry) -> JsonObject:

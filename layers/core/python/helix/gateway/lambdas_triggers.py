@@ -36,6 +36,7 @@ from helix.runtime.cloud import Application
 if TYPE_CHECKING:
     from helix.core.delivery import Delivery
     from helix.gateway.backend import Backend
+    from helix.services.file_inputs import ReadFile
 
 logger = get_logger("helix.gateway")
 LATER: Final = (AgentAlreadyRunningError, StaleStateError)
@@ -105,9 +106,20 @@ async def _start(app: Application, record: QueueRecord) -> None:
         raise InvalidInputError(f"there is no trigger {found.trigger!r} here")
     backend = backend_of(app)
     caller = Connection(f"{PREFIX}{found.trigger}", start.user, 0.0, 0.0)
-    reply = await actions.run(backend, caller, request_of(backend, start, found))
+    request = request_of(backend, start, found)
+    reply = await actions.run(backend, caller, request, _object_reader(app, found, request) if start.attach else None)
     ids = {"session_id": reply["session_id"], "run_id": reply["run_id"], "message_id": record.message_id}
     logger.info("trigger %s started a run", found.trigger, extra=ids)
+
+
+def _object_reader(app: Application, found: Occurrence, request: Run) -> actions.ReadFiles:
+    """Return the function that reads the event's object, to attach it after the message's text."""
+    from helix.runtime.trigger_files import read_object
+
+    async def read() -> list[ReadFile]:
+        return [await read_object(app, found.event, len(request.message or ""))]
+
+    return read
 
 
 @lru_cache(maxsize=1)
