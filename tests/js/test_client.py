@@ -10,6 +10,7 @@ from tests.support_gateway import WORDS, DeafSockets, FaultySockets, executor_of
 from tests.support_run import Text, a_tool, agent, call, calls
 
 from helix import File, Image, LocalExecutor, ScriptedModel
+from helix.core.files import Content
 from helix.gateway.loopback import LoopbackGateway
 
 pytestmark = pytest.mark.slow
@@ -150,7 +151,12 @@ async def test_a_long_request_goes_in_parts(typescript: Any) -> None:
         assert asked.content == text
 
 
-FILES = ["Compare 😀", {"text": "one", "name": "one.txt", "type": "text/plain"}, "with", {"url": "https://a.test/b.png"}]
+FILES = [
+    "Compare 😀",
+    {"text": "one", "name": "one.txt", "type": "text/plain"},
+    "with",
+    {"url": "https://a.test/b.png"},
+]
 
 
 @pytest.mark.parametrize("user", ["ada", None])
@@ -161,7 +167,7 @@ async def test_a_message_with_files_is_stored_as_python_stores_it(user: str | No
     async with executor, LoopbackGateway(executor, authoriser=authoriser) as gateway:
         given = {"url": gateway.url, "token": token, "agent": "helper", "content": FILES, "settings": QUICK}
         sent = await typescript("files", **given)
-        near = ["Compare 😀", File(b"one", "text/plain", "one.txt"), "with", Image("https://a.test/b.png")]
+        near: Content = ["Compare 😀", File(b"one", "text/plain", "one.txt"), "with", Image("https://a.test/b.png")]
         handle = await executor.execute(executor.agents.named("helper"), near)
         await handle.result()
         (wanted, _answer) = (await executor.sessions.get_messages(handle.session_id)).messages
