@@ -4,6 +4,7 @@ tests.support.console_pictures"""
 from __future__ import annotations
 
 import asyncio
+import math
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
@@ -12,12 +13,14 @@ from typing import Any, Final
 
 from pydantic import BaseModel, Field
 from tests.support.browser import browsing, go
+from tests.support.sample_files import pdf, png
 from tests.support_run import a_tool, agent, call, calls, text_of
 
-from helix import Agent, Confirmation, LocalExecutor, ScriptedModel, ToolContext, create_sub_agent_tool
+from helix import Agent, Confirmation, Image, LocalExecutor, ScriptedModel, ToolContext, create_sub_agent_tool
 from helix.adapters.system import SystemClock, SystemIds
 from helix.console.here import serve_console
 from helix.console.server import ConsoleServer
+from helix.core.files import Content
 from helix.core.health import HealthResult, HealthStatus
 from helix.core.registry import AgentRegistry
 from helix.core.scaling import ScalingDecision
@@ -121,6 +124,24 @@ DONE = used(
 ASKED = "My parcel A8 never came. Please refund it."
 
 
+def kettle() -> bytes:
+    """Return a drawing of a red kettle, as a PNG."""
+
+    def colour(x: int, y: int) -> tuple[int, int, int]:
+        lid = abs(x - 180) < 16 and 52 < y < 74
+        body = (x - 180) ** 2 / 78**2 + (y - 138) ** 2 / 70**2 < 1 and y < 186
+        spout = 222 < x < 300 and abs(y - 190 + (x - 200) * 0.95) < 15 and y > 92
+        handle = 34 < math.hypot(x - 112, y - 130) < 46 and x < 116
+        if lid or handle:
+            return 52, 56, 66
+        if body or spout:
+            shine = max(0.0, 1 - math.hypot(x - 150, y - 104) / 60)
+            return min(255, int(196 + 59 * shine)), int(54 + 120 * shine), int(48 + 120 * shine)
+        return (226, 217, 200) if y > 186 else (241, 238, 230)
+
+    return png(360, 240, colour)
+
+
 async def fill(db: str, registry: AgentRegistry) -> None:
     """Create the sessions that the pictures show."""
 
@@ -129,10 +150,12 @@ async def fill(db: str, registry: AgentRegistry) -> None:
         return LocalExecutor(db, model=ScriptedModel(plan), registry=registry, settings=Settings(claim_s=1))
 
     who = registry.resolve("desk")
-    for session, message, answer in (
+    asked: Content = ["Do you have this kettle in blue?", Image(kettle(), name="kettle.png")]
+    questions: list[tuple[str, Content, str]] = [
         ("hours", "When are you open on Sundays?", "From 10 to 16 o'clock."),
-        ("colours", "Do you have the kettle in blue?", "Yes, 12 of them."),
-    ):
+        ("colours", asked, "Yes, 12 of them."),
+    ]
+    for session, message, answer in questions:
         async with opened(used(answer, 640, 18)) as executor:
             await (await executor.execute(who, message, session_id=session)).result()
 
@@ -202,6 +225,7 @@ VIEWS: Final[Mapping[str, tuple[str, str]]] = {
     "sessions": ("", ".sidebar"),
     "new": ("new/desk", "#composer"),
     "chat": ("sessions/refund/chat", "form"),
+    "files": ("sessions/colours/chat", ".chips .file:nth-child(2)"),
     "timeline": ("sessions/crashed/timeline", ".span"),
     "state": ("sessions/crashed/state", "main"),
     "cost": ("sessions/crashed/cost", "main table"),
@@ -209,6 +233,16 @@ VIEWS: Final[Mapping[str, tuple[str, str]]] = {
     "fleet": ("fleet/desk", ".decision"),
 }
 """The address of each view, and an element that exists once it is drawn."""
+
+
+async def attach(page: Any) -> None:
+    """Attach files to the draft that the view of files shows."""
+    await go(page, VIEWS["files"][0])
+    await page.locator("#composer").fill("And does it fit this order?")
+    invoice = {"name": "invoice 2026-11-09.pdf", "mimeType": "application/pdf", "buffer": pdf(2)}
+    photo = {"name": "kettle in the kitchen.png", "mimeType": "image/png", "buffer": kettle()}
+    await page.get_by_label("Files to attach").set_input_files([invoice, photo])
+    await page.get_by_text("2 files attached.").wait_for(state="attached")
 
 
 async def take(place: Path) -> None:
@@ -224,6 +258,7 @@ async def take(place: Path) -> None:
         console = stack.enter_context(ConsoleServer(service))
         browser = await stack.enter_async_context(browsing(console))
         page = await browser.page()
+        await attach(page)
         for name, (path, drawn) in VIEWS.items():
             for suffix, (width, height) in WIDTHS.items():
                 await page.set_viewport_size({"width": width, "height": height})

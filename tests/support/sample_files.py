@@ -6,14 +6,24 @@ import io
 import struct
 import zipfile
 import zlib
+from collections.abc import Callable
 
 
-def png(width: int = 4, height: int = 3, *, note: bytes = b"") -> bytes:
-    """A PNG of this size. Its pixels are only valid for small images."""
+def png(
+    width: int = 4,
+    height: int = 3,
+    colour: Callable[[int, int], tuple[int, int, int]] | None = None,
+    *,
+    note: bytes = b"",
+) -> bytes:
+    """A PNG of this size. `colour`: the colour at x and y. Without it, the pixels are grey, and only valid for small
+    images."""
     header = _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
-    pixels = _chunk(
-        b"IDAT", zlib.compress((b"\x00" + b"\x7f" * 3 * width) * height if width * height < 10_000 else b"")
-    )
+    if colour is not None:
+        rows = (b"\x00" + b"".join(bytes(colour(x, y)) for x in range(width)) for y in range(height))
+    else:
+        rows = (b"\x00" + b"\x7f" * 3 * width for _ in range(height if width * height < 10_000 else 0))
+    pixels = _chunk(b"IDAT", zlib.compress(b"".join(rows)))
     return (
         b"\x89PNG\r\n\x1a\n"
         + header
