@@ -64,9 +64,7 @@ class Console(Construct):
         region = Stack.of(self).region
         if not Token.is_unresolved(region) and (problem := console_problem(self._kind, region)) is not None:
             raise SettingsError(problem)
-        local = sockets.endpoint
-        files = local.value_as_string if local else f"https://{storage.bucket.bucket_regional_domain_name}"
-        known = site_config(settings, sockets.url, files)
+        known = site_config(settings, sockets.url, storage.files_origin(sockets.endpoint))
         self.config: str = Stack.of(self).to_json_string(known)
         if self._kind == "cloudfront":
             bucket = self._bucket()

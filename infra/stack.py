@@ -259,6 +259,7 @@ class Helix(StageInterface):
                     storage.bucket.bucket_name,
                     "Data too large for an item, and records that were set aside",
                 ),
+                "FilesUrl": (storage.files_origin(sockets.endpoint), "The origin to which clients send files"),
                 "StreamingMode": (settings.streaming, "The path of chunks to the replay log"),
                 "MachinePattern": (executions.pattern, "State machines, by profile"),
                 "MachineArns": (",".join(executions.machines), "The ARNs of all state machines"),

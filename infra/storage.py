@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import CfnParameter, Duration, RemovalPolicy
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
@@ -46,6 +46,10 @@ CORS_S = 3_000
 FileVerb = Literal["Get", "Put", "Delete"]
 RETAINED_DAYS = 14
 """The number of days for which both kinds of records are kept for inspection."""
+
+
+LOCAL_PAGES = "http://127.0.0.1:*"
+"""The origins of the page that `helix console --stage` serves on the user's machine."""
 
 
 class Storage(Construct):
@@ -108,16 +112,21 @@ class Storage(Construct):
         why = "The files of all users share one prefix. Rows determine which of them a session may read."
         self._grant_objects(grantee, tuple(f"s3:{verb}Object" for verb in verbs), FILES, why)
 
+    def files_origin(self, endpoint: CfnParameter | None) -> str:
+        """Return the origin of presigned requests. `endpoint`: the emulator's address. None on AWS."""
+        if endpoint is not None:
+            return str(endpoint.value_as_string)
+        return f"https://{self.bucket.bucket_regional_domain_name}"
+
     def admit_pages(self, origins: Sequence[str]) -> None:
-        """Let scripts of pages from these origins send and download files with presigned requests. Without origins, the
-        bucket answers no page."""
-        if origins:
-            self.bucket.add_cors_rule(
-                allowed_methods=[s3.HttpMethods.PUT, s3.HttpMethods.GET],
-                allowed_origins=list(origins),
-                allowed_headers=list(UPLOAD_HEADERS),
-                max_age=CORS_S,
-            )
+        """Let scripts of pages from these origins, and of the page that `helix console` serves, send and download files
+        with presigned requests."""
+        self.bucket.add_cors_rule(
+            allowed_methods=[s3.HttpMethods.PUT, s3.HttpMethods.GET],
+            allowed_origins=[*origins, LOCAL_PAGES],
+            allowed_headers=list(UPLOAD_HEADERS),
+            max_age=CORS_S,
+        )
 
     def grant_set_aside(self, grantee: iam.IGrantable) -> None:
         """Let `grantee` set aside Kinesis records that cannot be read."""

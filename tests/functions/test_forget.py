@@ -16,7 +16,7 @@ from tests.support.aws_resources import BUCKET
 from helix.adapters.aws.overflow import Overflow
 from helix.fleet.forgetting import UserDataDeletion
 from helix.ports.state_store import Key
-from helix.runtime.tables import open_objects
+from helix.runtime.tables import open_files, open_objects
 
 STACK = "helix-test"
 LARGE = base64.b64encode(random.Random(7).randbytes(450_000)).decode()
@@ -45,7 +45,8 @@ def client(service: str) -> Any:
 
 
 def forgetting(functions: Functions, user: str) -> UserDataDeletion:
-    return UserDataDeletion(functions.app.store, open_objects(client, STACK), user, functions.app.clock)
+    objects, files = open_objects(client, STACK), open_files(client, STACK)
+    return UserDataDeletion(functions.app.store, objects, files, user, functions.app.clock)
 
 
 def begin(functions: Functions, user: str) -> str:

@@ -12,6 +12,7 @@ from tests.infra.test_roles import rights_of
 from helix.core.ledger import total
 from helix.fleet.idle import idle_lines, unpriced
 from helix.infra.config import SettingsError, read_settings
+from helix.infra.storage import LOCAL_PAGES
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]  # its own synthesis
 
@@ -124,18 +125,20 @@ def test_only_pages_of_the_stage_send_files_to_its_bucket(cloudfront: Template, 
         ["PUT", "GET"],
         ["content-type", "x-amz-checksum-sha256"],
     )
-    assert rule["AllowedOrigins"] == ["https://*.cloudfront.net", "https://chat.example.com"]
+    assert rule["AllowedOrigins"] == ["https://*.cloudfront.net", "https://chat.example.com", LOCAL_PAGES]
     assert "CorsConfiguration" not in cloudfront.of("S3::Bucket")[bucket_of(cloudfront)], "the page's own bucket"
-    assert [text(origin) for origin in cors_of(http)["AllowedOrigins"]] == ["<Endpoint>"]
+    assert [text(origin) for origin in cors_of(http)["AllowedOrigins"]] == ["<Endpoint>", LOCAL_PAGES]
     deployed = synth({"console": "http"}).main
     api = deployed.id_of("ApiGatewayV2::Api", ProtocolType="HTTP")
     assert [text(origin) for origin in cors_of(deployed)["AllowedOrigins"]] == [
-        f"https://<{api}>.execute-api.<AWS::Region>.<AWS::URLSuffix>"
+        f"https://<{api}>.execute-api.<AWS::Region>.<AWS::URLSuffix>",
+        LOCAL_PAGES,
     ]
 
 
-def test_a_stage_without_pages_has_no_rule_for_them(deployed: Assembly) -> None:
-    assert "CorsConfiguration" not in deployed.main.one("S3::Bucket")
+def test_a_stage_without_pages_takes_files_from_the_console_on_this_machine(deployed: Assembly) -> None:
+    (rule,) = deployed.main.one("S3::Bucket")["CorsConfiguration"]["CorsRules"]
+    assert rule["AllowedOrigins"] == [LOCAL_PAGES]
 
 
 def test_a_stage_with_a_console_costs_no_more_at_rest(cloudfront: Template, http: Template) -> None:

@@ -140,7 +140,7 @@ def test_what_stores_data_keeps_its_logical_id(deployed: Assembly, production: A
 def test_the_outputs_say_where_everything_is(deployed: Assembly, offline: Assembly) -> None:
     for assembly in (deployed, offline):
         assert set(assembly.main.text["Outputs"]) == {
-            *("Url", "ManagementUrl", "SessionsTable", "StreamsTable", "ControlTable", "BucketName"),
+            *("Url", "ManagementUrl", "SessionsTable", "StreamsTable", "ControlTable", "BucketName", "FilesUrl"),
             *("ChunkStream", "MachinePattern", "MachineArns", "AlarmTopicArn", "NoticeTopicArn", "Region"),
             *(
                 "Concurrency",

@@ -148,6 +148,8 @@ def test_plain_lines_where_there_is_no_screen(helix: CommandLine, words: list[st
         t.until("session ses_")
         t.process.send("/back\n")
         t.until("session p")
+        t.process.send("/attach agents.py Look\n")
+        t.until("You ask about: look")
         t.process.send("/nonsense\n")
         t.until("is not a command")
         t.process.send("/exit\n")

@@ -9,15 +9,20 @@ from pathlib import Path
 
 import pytest
 from tests.support.command_line import CommandLine
+from tests.support.sample_files import png
 from tests.support_gateway import keyed
 from tests.support_run import Gate, Text, a_tool, agent, call, calls, gated
 
-from helix import LocalExecutor, ScriptedModel, create_sub_agent_tool
+from helix import Image, LocalExecutor, ScriptedModel, create_sub_agent_tool
 from helix.adapters.models.scripted import Entry
 from helix.client import HelixClient
 from helix.core.errors import NotAuthenticatedError
+from helix.core.file_checks import describe
 from helix.fleet.budgets import BudgetManager
 from helix.gateway.loopback import LoopbackGateway
+from helix.services.blob_rows import blob_owner
+from helix.services.file_inputs import ReadFile
+from helix.sessions.copies import clone_session
 
 
 @pytest.fixture
@@ -133,6 +138,42 @@ def test_a_deletion_that_died_halfway_is_found_and_finished(
     report = json.loads(done.out)
     assert done.code == 0 and report["before"]["draws of runs"] > 0, "of sessions that are gone already"
     assert rows_with(db, "ada") == []
+
+
+async def send_files(db: Path) -> None:
+    """Let ada send a file twice, upload one that no message names, and let bob branch a session with another one."""
+    async with LocalExecutor(db, model=ScriptedModel(["done"], repeat=True)) as executor:
+        for number in (1, 2):
+            await _send(executor, f"ada:{number}", png(1, 1))
+        await _send(executor, "ada:3", png(3, 3))
+        await clone_session(executor.engine, "ada:3", "bob:1", user_id="bob")
+        files = executor.engine.files
+        assert files is not None
+        unused = ReadFile(describe(png(2, 2)), png(2, 2))
+        await files.uploads.store(blob_owner("ada", ""), [unused])
+        await files.uploads.begin(blob_owner("ada", ""), "0" * 64, 9, "text/plain", 60)
+
+
+async def _send(executor: LocalExecutor, session_id: str, data: bytes) -> None:
+    handle = await executor.execute(agent("plain"), ["Look.", Image(data)], session_id=session_id, user_id="ada")
+    assert (await handle.result()).status == "completed"
+
+
+def bytes_of(db: Path) -> list[bytes]:
+    return [path.read_bytes() for path in db.with_name(f"{db.name}-files").rglob("*") if path.is_file()]
+
+
+def test_the_files_of_a_user_are_forgotten_unless_another_user_holds_them(helix: CommandLine, tmp_path: Path) -> None:
+    db = tmp_path / "helix.db"
+    asyncio.run(send_files(db))
+    assert sorted(bytes_of(db)) == sorted([png(1, 1), png(2, 2), png(3, 3)])
+    report = json.loads(helix("forget", "--user", "ada", "--yes", "--json").out)
+    assert (report["before"]["files"], report["after"]["files"]) == (3, 0), "bob's branch holds one more"
+    assert bytes_of(db) == [png(3, 3)]
+    left = [sort for _, part, sort in rows_with(db, blob_owner("ada", "")) if part.startswith("blob")]
+    assert sorted(left) == ["blob", "h#bob:1"]
+    report = json.loads(helix("forget", "--user", "bob", "--yes", "--json").out)
+    assert not any(report["after"].values())
 
 
 async def test_a_running_session_is_left_alone_unless_it_may_be_aborted(helix: CommandLine, tmp_path: Path) -> None:

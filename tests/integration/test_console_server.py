@@ -104,7 +104,9 @@ def test_every_answer_says_what_the_page_may_do(console: ConsoleServer) -> None:
         policy = dict(part.split(" ", 1) for part in headers["content-security-policy"].split("; "))
         assert policy["default-src"] == "'none'" and policy["frame-ancestors"] == "'none'"
         assert policy["script-src"] == policy["style-src"] == "'self'"
-        assert policy["connect-src"] == "'self' wss://abc.execute-api.eu-central-1.amazonaws.com"
+        files = "https://*.s3.eu-central-1.amazonaws.com"
+        assert policy["connect-src"] == f"'self' wss://abc.execute-api.eu-central-1.amazonaws.com {files}"
+        assert policy["img-src"] == f"'self' blob: {files}"
         assert "unsafe" not in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff" and headers["referrer-policy"] == "no-referrer"
 

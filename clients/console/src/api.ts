@@ -1,8 +1,10 @@
 // Who serves this page, and the client that all views share.
 import { signal } from "@preact/signals";
-import { type Fields, HelixClient, HelixError, type Replies } from "../../js/src/index.ts";
+import { type Fields, type FilePart, HelixClient, HelixError, type Replies } from "../../js/src/index.ts";
 import { freshKey as newKey } from "../../js/src/settings.ts";
+import { readContent } from "../../js/src/files.ts";
 import { onConnection } from "./connection.tsx";
+import type { Outgoing } from "./drafts.ts";
 import { found, type Proof, refusal, SignedIn, type Site, signOut } from "./signin.tsx";
 
 export { HelixError };
@@ -157,6 +159,12 @@ export async function begin<A extends "run" | "resume" | "retry">(
   key = freshKey(),
 ): Promise<Replies[A]> {
   return await service().ask(action, { ...fields, key, subscribe: false } as unknown as Fields<A>);
+}
+
+/** The fields of a message in a request. Its files come after its text. */
+export function fieldsOf({ text, files = [], session }: Outgoing): { message: string; files?: FilePart[]; session_id?: string } {
+  const parts = readContent([text, ...files]).files.map(({ input, after_text }) => ({ ...(input as FilePart), after_text }));
+  return { message: text, ...(parts.length > 0 && { files: parts }), ...(session !== undefined && { session_id: session }) };
 }
 
 export const said = (error: unknown): string => (error instanceof Error ? error.message : String(error));

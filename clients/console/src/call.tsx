@@ -2,7 +2,8 @@
 import { useEffect, useState } from "preact/hooks";
 import { ApprovalForm } from "./approval.tsx";
 import { type Call, SUBAGENT } from "./fold.ts";
-import { inline, parsed } from "./format.ts";
+import { Files } from "./files.tsx";
+import { count, inline, parsed } from "./format.ts";
 import { type DrawnGiven, Items } from "./items.tsx";
 import { Code, Icon, Text } from "./pieces.tsx";
 import { loadChild } from "./session.ts";
@@ -49,6 +50,7 @@ export function CallView({ call, rev, session, target }: Given) {
         </span>
         {call.attempt > 1 && <span class="tag warn">attempt {call.attempt}</span>}
         {call.edited && <span class="tag">edited</span>}
+        {call.files.length > 0 && <span class="tag">{count(call.files.length, "file")}</span>}
         <span class={`call-state ${call.state}`}>{WORDS[call.state]}</span>
       </summary>
       {show && <Body call={call} rev={rev} session={session} target={target} />}
@@ -80,9 +82,10 @@ function Body({ call, rev, session, target }: Given) {
       {result !== undefined && result !== null && (
         <>
           <h4>{call.state === "failed" ? "Error" : "Result"}</h4>
-          <Code of={result} label={`Result of ${call.name}`} />
+          {(result !== "" || call.files.length === 0) && <Code of={result} label={`Result of ${call.name}`} />}
         </>
       )}
+      <Files of={call.files} session={call.step.conversation.id} label={`Files of the result of ${call.name}`} />
     </div>
   );
 }

@@ -1,8 +1,8 @@
 // The conversation, and where one goes on with it.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { begin, HelixError, said, service } from "./api.ts";
+import { begin, fieldsOf, HelixError, said, service } from "./api.ts";
 import { Composer } from "./composer.tsx";
-import { draftPlace } from "./drafts.ts";
+import { draftPlace, type Outgoing } from "./drafts.ts";
 import { Items } from "./items.tsx";
 import { refresh } from "./listing.ts";
 import { Code, Problem, Text } from "./pieces.tsx";
@@ -40,17 +40,17 @@ export function Chat({ session, target }: { session: OpenSession; target: string
     session.reach(target).then(() => requestAnimationFrame(() => requestAnimationFrame(show)), (error: unknown) => setProblem(said(error)));
   }, [ready, target]);
   const stored = session.stored.value;
-  const send = async (message: string, key: string) => {
+  const send = async (message: Outgoing, key: string) => {
     setProblem("");
     following.current = true;
-    const fields = { agent: stored?.agent_type ?? "", message, session_id: session.id };
+    const fields = { agent: stored?.agent_type ?? "", ...fieldsOf(message), session_id: session.id };
     const started = await begin("run", fields, key).catch(async (error: unknown) => {
       if (!(error instanceof HelixError && error.code === "agent_already_running")) throw error;
       await service().interrupt(session.id, { reason: "another message in the console" });
       await (await service().handle(session.id)).result();
       return await begin("run", fields, key);
     });
-    session.conversation.insert(message, started.run_id);
+    session.conversation.insert(message.text, started.run_id, fields.files);
     session.refresh().catch((error: unknown) => setProblem(said(error)));
     void refresh();
   };
@@ -103,7 +103,15 @@ export function Chat({ session, target }: { session: OpenSession; target: string
       </div>
       <Problem of={problem} pad />
       {ready && !child && (
-        <Composer key={session.id} place={draftPlace.session(session.id)} label="Message" hint={hint} onSend={send} disabled={waiting > 0} />
+        <Composer
+          key={session.id}
+          place={draftPlace.session(session.id)}
+          session={session.id}
+          label="Message"
+          hint={hint}
+          onSend={send}
+          disabled={waiting > 0}
+        />
       )}
     </>
   );

@@ -1,15 +1,22 @@
 // What a person has written and the service has not taken: for each place where one writes, in this tab, over a reload too.
 import { type Signal, signal } from "@preact/signals";
+import type { FilePart } from "../../js/src/index.ts";
+
+/** A message to send. `session`: the id of the new session that holds the files, if the page had to choose it. */
+export interface Outgoing {
+  text: string;
+  files?: FilePart[];
+  session?: string;
+}
 
 /** A message on its way. The key makes all its repeats one run. `problem`: why it did not arrive. */
-export interface Unsent {
-  text: string;
+export interface Unsent extends Outgoing {
   key: string;
   problem?: string;
 }
 
-export interface Draft {
-  text: string;
+/** `files`: those that are stored already, of all that are attached. */
+export interface Draft extends Outgoing {
   unsent?: Unsent;
 }
 
@@ -33,12 +40,14 @@ export function draftOf(place: string): Signal<Draft> {
 export function setDraft(place: string, draft: Draft): void {
   draftOf(place).value = draft;
   try {
-    if (draft.text === "" && draft.unsent === undefined) sessionStorage.removeItem(PREFIX + place);
+    if (draft.text === "" && !draft.files?.length && draft.unsent === undefined) sessionStorage.removeItem(PREFIX + place);
     else sessionStorage.setItem(PREFIX + place, JSON.stringify(draft));
   } catch {
     // The storage is full or closed: the draft lives as long as the page.
   }
 }
+
+export const changeDraft = (place: string, change: Partial<Draft>): void => setDraft(place, { ...draftOf(place).value, ...change });
 
 /** When a person signs out: the next one may be another. */
 export function forgetDrafts(): void {
@@ -47,16 +56,23 @@ export function forgetDrafts(): void {
 }
 
 /** Send a message, and hold it until the service has taken it. `send` rejects with what went wrong. */
-export async function deliver(place: string, unsent: Unsent, send: (text: string, key: string) => Promise<void>, why: (error: unknown) => string): Promise<void> {
-  if (sending.value.has(unsent.key)) return;
-  const { text, key } = unsent;
+export async function deliver(
+  place: string,
+  { problem: _, ...unsent }: Unsent,
+  send: (message: Outgoing, key: string) => Promise<void>,
+  why: (error: unknown) => string,
+): Promise<void> {
+  const { key } = unsent;
+  if (sending.value.has(key)) return;
   sending.value = new Set([...sending.value, key]);
-  setDraft(place, { ...draftOf(place).value, unsent: { text, key } });
+  changeDraft(place, { unsent });
+  const held = () => draftOf(place).value.unsent?.key === key;
   try {
-    await send(text, key);
-    if (draftOf(place).value.unsent?.key === key) setDraft(place, { text: draftOf(place).value.text });
+    await send(unsent, key);
+    const { unsent: _sent, ...rest } = draftOf(place).value;
+    if (held()) setDraft(place, rest);
   } catch (error) {
-    if (draftOf(place).value.unsent?.key === key) setDraft(place, { ...draftOf(place).value, unsent: { text, key, problem: why(error) } });
+    if (held()) changeDraft(place, { unsent: { ...unsent, problem: why(error) } });
   } finally {
     sending.value = new Set([...sending.value].filter((other) => other !== key));
   }

@@ -56,6 +56,15 @@ export function contextWords({ hidden, text, code }: { hidden: number; text: str
   return text === "" ? `The model no longer sees ${first}${cause}.` : `The model now sees a summary in place of ${first}${cause}.`;
 }
 
+const UNITS = ["B", "KB", "MB", "GB"];
+
+/** A size in bytes, in units of 1024. */
+export function bytes(size: number): string {
+  let [value, unit] = [size, 0];
+  while (value >= 1024 && unit < UNITS.length - 1) [value, unit] = [value / 1024, unit + 1];
+  return `${unit === 0 || value >= 100 ? Math.round(value) : Number(value.toFixed(1))} ${UNITS[unit]}`;
+}
+
 export function seconds(s: number): string {
   if (s < 1) return `${Math.max(0, Math.round(s * 1000))} ms`;
   if (s < 60) return `${s.toFixed(1)} s`;

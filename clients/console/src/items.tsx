@@ -5,6 +5,7 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/ho
 import { said } from "./api.ts";
 import { CallView } from "./call.tsx";
 import { type Conversation, type Item, keyOf, type Notice, revisionOf, type Step, type User } from "./fold.ts";
+import { Files } from "./files.tsx";
 import { contextWords, visible } from "./format.ts";
 import { Growing } from "./markdown.ts";
 import { Problem, Summary } from "./pieces.tsx";
@@ -44,7 +45,7 @@ export function Items({ conversation, items: all = conversation.items, session, 
     <ol class="items" ref={list}>
       {hidden + unread > 0 && <Earlier key={`${first}${unread}`} onSeen={earlier} />}
       {items.map((item) => (
-        <Drawn key={keyOf(item, conversation)} item={item} rev={revisionOf(item)} session={session} target={target} />
+        <Drawn key={keyOf(item, conversation)} item={item} holder={conversation.id} rev={revisionOf(item)} session={session} target={target} />
       ))}
     </ol>
   );
@@ -83,25 +84,29 @@ export interface DrawnGiven {
   target: string | undefined;
 }
 
-class Drawn extends Component<DrawnGiven> {
+/** `holder`: the session of the conversation, which holds the files of its messages. */
+class Drawn extends Component<DrawnGiven & { holder: string }> {
   override shouldComponentUpdate(next: DrawnGiven): boolean {
     return next.rev !== this.props.rev || next.item !== this.props.item || next.target !== this.props.target;
   }
 
   override render() {
-    const { item, rev, session, target } = this.props;
-    if (item.type === "user") return <UserView item={item} />;
+    const { item, rev, session, target, holder } = this.props;
+    if (item.type === "user") return <UserView item={item} holder={holder} />;
     if (item.type === "notice") return <NoticeView item={item} />;
     return <StepView step={item} rev={rev} session={session} target={target} />;
   }
 }
 
-function UserView({ item }: { item: User }) {
+function UserView({ item, holder }: { item: User; holder: string }) {
   return (
     <li class="item user">
-      <div class="bubble" dir="auto">
-        {visible(item.text)}
-      </div>
+      {item.text !== "" && (
+        <div class="bubble" dir="auto">
+          {visible(item.text)}
+        </div>
+      )}
+      <Files of={item.files} session={holder} label="Files of the message" />
     </li>
   );
 }

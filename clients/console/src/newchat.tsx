@@ -1,8 +1,8 @@
 // A new chat: choose an agent, say something. An agent with parameters has a form instead.
 import { useState } from "preact/hooks";
-import { type AgentInfo, agents, begin, said, type Schema } from "./api.ts";
+import { type AgentInfo, agents, begin, fieldsOf, said, type Schema } from "./api.ts";
 import { Composer } from "./composer.tsx";
-import { draftPlace } from "./drafts.ts";
+import { draftPlace, type Outgoing } from "./drafts.ts";
 import { refresh, sessions } from "./listing.ts";
 import { Empty, Icon, Problem, Text } from "./pieces.tsx";
 import { go, link } from "./route.ts";
@@ -17,7 +17,7 @@ export function NewChat({ agent }: { agent: string | undefined }) {
   const found = known();
   const chosen = agent ?? found[0]?.name;
   const [problem, setProblem] = useState("");
-  const start = async (input: { message: string } | { input: Record<string, unknown> }, key?: string) => {
+  const start = async (input: object, key?: string) => {
     const from = location.hash;
     const started = await begin("run", { agent: chosen ?? "", ...input }, key);
     void refresh();
@@ -75,7 +75,7 @@ export function NewChat({ agent }: { agent: string | undefined }) {
             key={chosen}
             place={draftPlace.new(chosen)}
             label={`Message to ${chosen}`}
-            onSend={(message, key) => start({ message }, key)}
+            onSend={(message: Outgoing, key) => start(fieldsOf(message), key)}
           />
         ) : (
           <InputForm key={chosen} schema={parameters} onSend={submit} />

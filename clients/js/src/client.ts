@@ -2,6 +2,7 @@
 // caller reads has no gap and no repeat.
 import { HelixError } from "./errors.ts";
 import type { Feed } from "./feed.ts";
+import { type Content, isContent, type LocalFile } from "./files.ts";
 import type {
   AgentList,
   Authenticated,
@@ -13,6 +14,8 @@ import type {
   CheckpointList,
   ContextFound,
   CostFound,
+  FileAddress,
+  FilePart,
   FleetFound,
   Replies,
   Requests,
@@ -27,7 +30,8 @@ import type {
 } from "./generated.ts";
 import { RunHandle } from "./handle.ts";
 import { SocketLink, type Token } from "./link.ts";
-import { type ClientSettings, freshKey, SETTINGS } from "./settings.ts";
+import { type ClientSettings, freshKey, freshSession, SETTINGS } from "./settings.ts";
+import { type UploadOptions, Uploads } from "./uploads.ts";
 import { type Judge, oneRun, type StreamMessage, wholeStream } from "./wire.ts";
 
 export type Action = keyof Requests;
@@ -36,6 +40,8 @@ export type Fields<A extends Action> = {
   [K in keyof Requests[A] as K extends "v" | "id" | "action" ? never : K]: Requests[A][K];
 };
 type Options<A extends Action, Given extends string> = Partial<Omit<Fields<A>, Given | "subscribe">>;
+/** `signal` stops the uploads of the message's files; a run that was asked for starts. */
+type RunOptions<A extends Action, Given extends string> = Options<A, Given | "message" | "files"> & { signal?: AbortSignal };
 
 export interface ConnectOptions {
   /** An API key, a JSON Web Token, or a function that gives one; none where the service takes anybody. */
@@ -48,11 +54,13 @@ export interface ConnectOptions {
 export class HelixClient {
   readonly settings: Readonly<ClientSettings>;
   readonly #link: SocketLink;
+  readonly #uploads: Uploads;
 
   private constructor(url: string, options: ConnectOptions) {
     this.settings = { ...SETTINGS, ...options.settings };
     this.#link = new SocketLink(url, options.token, this.settings);
     this.#link.onConnection = options.onConnection;
+    this.#uploads = new Uploads((action, fields) => this.#link.ask(action, fields), this.settings, this.#link.ended);
   }
 
   /**
@@ -83,29 +91,60 @@ export class HelixClient {
   // --- starting runs --------------------------------------------------------------------------------------------------
 
   /**
-   * Start a run: a new session, or the next message of one that is not running. `message`: a text, or a function agent's
-   * parameters. `session_id`: one that exists, or a new one that begins with the own prefix (`whoami`). `key`: what makes a
-   * repeat, from another page too, find the same run for at least a day; default a new one.
-   * Rejects with `agent_already_running` if the session is running, and `queue_full` if too many runs wait.
+   * Start a run: a new session, or the next message of one that is not running. `message`: a text, a list of texts and files,
+   * or a function agent's parameters. Files are uploaded first. `session_id`: one that exists, or a new one that begins with
+   * the own prefix (`whoami`). `key`: what makes a repeat, from another page too, find the same run for at least a day;
+   * default a new one.
+   * Rejects with `agent_already_running` if the session is running, `queue_full` if too many runs wait, and for a file with
+   * `invalid_file`, `file_missing` or `transfer_failed`.
    */
   async run(
     agent: string,
-    message: string | Record<string, unknown>,
-    options: Options<"run", "agent" | "message" | "input"> = {},
+    message: Content | Record<string, unknown>,
+    { signal, ...options }: RunOptions<"run", "agent" | "input"> = {},
   ): Promise<RunHandle> {
-    const input = typeof message === "string" ? { message } : { input: message };
-    return await this.#start("run", { agent, ...input, ...options });
+    if (!isContent(message)) return await this.#start("run", { agent, input: message as Record<string, unknown>, ...options });
+    let session_id = options.session_id ?? undefined;
+    const session = async () => (session_id ??= (await this.whoami()).principal == null ? freshSession() : undefined);
+    const fields = await this.#uploads.fieldsOf(message, session, signal);
+    return await this.#start("run", { agent, ...fields, ...options, ...(session_id !== undefined && { session_id }) });
   }
 
-  /** Go on with an interrupted or paused session, or rewind to a checkpoint. */
-  async resume(session_id: string, options: Options<"resume", "session_id"> = {}): Promise<RunHandle> {
-    return await this.#start("resume", { session_id, ...options });
+  /** Go on with an interrupted or paused session, or rewind to a checkpoint. `message`: as for `run`. */
+  async resume(session_id: string, options: RunOptions<"resume", "session_id"> & { message?: Content | null } = {}): Promise<RunHandle> {
+    return await this.#goOn("resume", session_id, options);
   }
 
-  /** Try a failed session again. */
-  async retry(session_id: string, options: Options<"retry", "session_id"> = {}): Promise<RunHandle> {
-    return await this.#start("retry", { session_id, ...options });
+  /** Try a failed session again. `message`: as for `run`. */
+  async retry(session_id: string, options: RunOptions<"retry", "session_id"> & { message?: Content | null } = {}): Promise<RunHandle> {
+    return await this.#goOn("retry", session_id, options);
   }
+
+  async #goOn<A extends "resume" | "retry">(
+    action: A,
+    session_id: string,
+    { message, signal, ...options }: { message?: Content | null; signal?: AbortSignal },
+  ): Promise<RunHandle> {
+    const fields = message == null ? {} : await this.#uploads.fieldsOf(message, async () => session_id, signal);
+    return await this.#start(action, { session_id, ...fields, ...options } as Partial<Fields<A>>);
+  }
+
+  // --- files ----------------------------------------------------------------------------------------------------------
+
+  /** Store a file, so that messages may name it. Idempotent, and nothing is sent if the service has the bytes already.
+   *  Rejects with `invalid_file` for a file that breaks a limit, and `transfer_failed` if the store does not take it. */
+  async upload(file: LocalFile, options: UploadOptions = {}): Promise<FilePart> {
+    return await this.#uploads.upload(file, options);
+  }
+
+  /** An address from which anyone can download a file that the session holds, until `expires_at` (Unix seconds). Rejects with
+   *  `file_missing` if the session does not hold it. */
+  async fileUrl(session_id: string, { sha256, name, url }: Pick<FilePart, "sha256" | "name" | "url">): Promise<FileAddress> {
+    if (url != null) throw new HelixError("invalid_input", "this file is not stored: download it from its url");
+    return await this.ask("get_file", { session_id, sha256: sha256 as string, name });
+  }
+
+  // --- answering ------------------------------------------------------------------------------------------------------
 
   /**
    * Answer a call that waits, in the session or a sub-agent below it. The handle is of the session's current run. The first

@@ -2,9 +2,17 @@ import type { ServiceErrorCode } from "./generated.ts";
 
 /**
  * The service's codes; and of the client itself: `connection_lost` (there is no connection and patience is at an end: runs go
- * on), `timeout` (no answer in time), `closed` (by the caller), `no_websocket` (this JavaScript has none).
+ * on), `timeout` (no answer in time), `closed` (by the caller), `no_websocket` (this JavaScript has none), `no_crypto` (this
+ * page cannot hash files, because it was loaded without TLS), `transfer_failed` (the store did not take a file).
  */
-export type ErrorCode = ServiceErrorCode | "connection_lost" | "timeout" | "closed" | "no_websocket";
+export type ErrorCode =
+  | ServiceErrorCode
+  | "connection_lost"
+  | "timeout"
+  | "closed"
+  | "no_websocket"
+  | "no_crypto"
+  | "transfer_failed";
 
 /**
  * What the service refuses, or the client cannot do. Branch on `code`, never on the message.

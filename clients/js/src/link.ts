@@ -26,6 +26,8 @@ export class SocketLink {
   readonly following: Following;
   /** How often it has connected. */
   connections = 0;
+  /** Aborted with the link's error once it is closed or has given up. */
+  readonly ended: AbortSignal;
   /** Called with whether there is a connection, when that changes. */
   onConnection: ((connected: boolean) => void) | undefined;
   readonly #url: string;
@@ -40,6 +42,7 @@ export class SocketLink {
   #joiner = new Joiner();
   #heard = false;
   #error: Error | undefined;
+  readonly #over = new AbortController();
   #stop: (() => void) | undefined;
   readonly #opened: Promise<void>;
   #opens!: { resolve: () => void; reject: (error: Error) => void };
@@ -50,6 +53,7 @@ export class SocketLink {
     this.#url = url;
     this.#token = token;
     this.#settings = settings;
+    this.ended = this.#over.signal;
     this.following = new Following((action, fields) => this.ask(action, fields), settings);
     // Node 20 has no `Promise.withResolvers`.
     this.#opened = new Promise((resolve, reject) => (this.#opens = { resolve, reject }));
@@ -245,6 +249,7 @@ export class SocketLink {
   #fail(error: Error): void {
     if (this.#error !== undefined) return;
     this.#error = error;
+    this.#over.abort(error);
     for (const asked of [...this.#asked.values()]) asked.reject(error);
     this.following.onFail(error);
     this.#opens.reject(error);

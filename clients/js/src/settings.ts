@@ -40,8 +40,13 @@ export const SETTINGS: Readonly<ClientSettings> = {
 
 export const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** What makes the repeats of a request one. Pages without TLS have no `randomUUID`. */
-export function freshKey(): string {
-  const bytes = crypto.getRandomValues(new Uint8Array(16));
-  return `key_${Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("")}`;
-}
+/** What makes the repeats of a request one. */
+export const freshKey = (): string => `key_${randomHex()}`;
+
+/** The id of a new session, for callers whose ids need no prefix. */
+export const freshSession = (): string => `ses_${randomHex()}`;
+
+/** Pages without TLS have no `randomUUID`. */
+const randomHex = (): string => hexOf(crypto.getRandomValues(new Uint8Array(16)));
+
+export const hexOf = (bytes: Uint8Array): string => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");

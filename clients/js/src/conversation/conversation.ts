@@ -2,7 +2,7 @@
 // readers show: what `helix.core.conversation` makes of them in Python. The same messages give the same items and the same
 // changes. A sub-agent has its own conversation below the call that started it. The text of a discarded attempt stays in its
 // step, which says that it is discarded.
-import type { Edit, Pending, SessionSnapshot, StreamChunk, ToolResultMessage } from "../generated.ts";
+import type { Edit, FilePart, Pending, SessionSnapshot, StreamChunk, ToolResultMessage } from "../generated.ts";
 import { chunkOf, type StreamMessage } from "../wire.ts";
 import { Attempts } from "./attempts.ts";
 import { type Change, CONTINUES } from "./changes.ts";
@@ -68,7 +68,7 @@ export class Conversation {
       if (message.role === "system") continue;
       const runId = message.run_id ?? "";
       this.runs.add(runId);
-      if (message.role === "user") this.items.push({ type: "user", text: message.content, runId });
+      if (message.role === "user") this.items.push({ type: "user", text: message.content, files: message.files ?? [], runId });
       else if (message.role === "tool") this.#loadResult(message);
       else {
         const step = new Step(this, message.run_id, message.step ?? 0, 0);
@@ -92,6 +92,7 @@ export class Conversation {
     if (call === undefined) return void this.#results.set(message.tool_call_id, message);
     [call.state, call.result] = [message.success ? "done" : "failed", message.content];
     call.error = message.success ? null : message.content;
+    call.files = message.files ?? [];
     const edited = message.metadata["edited"] as (Edit & { arguments?: Record<string, unknown> }) | undefined;
     if (edited !== undefined) {
       call.edited = edited;
@@ -100,12 +101,24 @@ export class Conversation {
   }
 
   /** Insert the user's message that started a run before any steps of the run that already arrived, unless it is here. */
-  insert(text: string, runId: string): void {
+  insert(text: string, runId: string, files: readonly FilePart[] = []): void {
     this.runs.add(runId);
     if (this.items.some((item) => item.type === "user" && item.runId === runId)) return;
-    const user: User = { type: "user", text, runId };
+    const user: User = { type: "user", text, files, runId };
     const first = this.items.findIndex((item) => item.type === "step" && item.runId === runId);
     this.items.splice(first < 0 ? this.items.length : first, 0, user);
+  }
+
+  /** Add the files of stored results to their calls, which the stream has shown without them. Returns the changed calls. */
+  addFiles(messages: readonly StoredMessage[]): Call[] {
+    const changed: Call[] = [];
+    for (const message of messages) {
+      const call = message.role === "tool" && message.files?.length ? this.calls.get(message.tool_call_id) : undefined;
+      if (message.role !== "tool" || call === undefined || call.files.length > 0) continue;
+      call.files = message.files;
+      changed.push(call);
+    }
+    return changed;
   }
 
   /** Add a line of the reader itself. */

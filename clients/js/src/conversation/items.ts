@@ -1,6 +1,6 @@
 // The items of a conversation: messages of the user, attempts at steps with their parts and calls, and notices. They are the
 // items of `helix.core.conversation.items` in Python. Only the conversation that contains an item creates or changes it.
-import type { Edit, Pending, Usage } from "../generated.ts";
+import type { Edit, FilePart, Pending, Usage } from "../generated.ts";
 import type { Conversation } from "./conversation.ts";
 
 export type PartKind = "text" | "reasoning";
@@ -18,6 +18,8 @@ export const SUBAGENT = "subagent__";
 export interface User {
   readonly type: "user";
   text: string;
+  /** The files of the message, by their place in the text. */
+  files: readonly FilePart[];
   /** The run that the message started. Empty for a stored message without a run. */
   runId: string;
 }
@@ -98,6 +100,8 @@ export interface Call {
   /** How many times workers have claimed the call. More than 1: a worker died. */
   attempt: number;
   result: unknown;
+  /** The files of the result. They are in stored messages only: the stream does not contain them. */
+  files: readonly FilePart[];
   error: string | null;
   /** The kind of answer that a waiting call needs. */
   kind: Question;
@@ -112,7 +116,7 @@ export interface Call {
 }
 
 export const newCall = (step: Step, id: string, name: string, given: Arguments): Call => ({
-  ...{ step, id, name, arguments: given, state: "open", attempt: 0, result: null, error: null, kind: "approval" },
+  ...{ step, id, name, arguments: given, state: "open", attempt: 0, result: null, files: [], error: null, kind: "approval" },
   ...{ parameters: {}, reason: null, edited: null, child: undefined },
 });
 

@@ -13,7 +13,7 @@ import os
 import signal
 import tempfile
 import webbrowser
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -27,7 +27,7 @@ from helix.cli.output import RefusedError, say, write
 from helix.cli.stores import aws_client, with_store
 from helix.cli.where import Where
 from helix.console.here import serve_console
-from helix.console.server import ConsoleServer, Service
+from helix.console.server import ConsoleServer, Service, storage_of
 from helix.core.registry import AgentRegistry
 from helix.engine.engine import Settings
 from helix.gateway.authoriser import ApiKeys, Principal
@@ -88,11 +88,11 @@ def _open_browser(address: str) -> Iterator[None]:
 @asynccontextmanager
 async def _service(where: Where, agents: list[str], model: str | None, user: str) -> AsyncIterator[Service]:
     if where.url is not None:
-        yield Service(where.url, where.key, where.url)
+        yield Service(where.url, where.key, where.url, storage_of(where.url))
     elif where.stage is not None:
-        url, key = await asyncio.to_thread(_key, where, where.stage, user)
+        outputs, key = await asyncio.to_thread(_key, where, where.stage, user)
         try:
-            yield Service(url, key, f"stage {where.stage}, user {user}")
+            yield Service(outputs["Url"], key, f"stage {where.stage}, user {user}", outputs.get("FilesUrl", ""))
         finally:
             await asyncio.to_thread(_revoke, where, key)
     else:
@@ -120,8 +120,8 @@ async def _executor(where: Where, agents: list[str], model: str | None) -> Async
         yield executor
 
 
-def _key(where: Where, stage: str, user: str) -> tuple[str, str]:
-    """Return the stage's URL and a new, expiring key for the user."""
+def _key(where: Where, stage: str, user: str) -> tuple[Mapping[str, str], str]:
+    """Return the stage's outputs and a new, expiring key for the user."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     from helix.cli.cloud.stack import describe_stack, outputs_of
@@ -141,7 +141,7 @@ def _key(where: Where, stage: str, user: str) -> tuple[str, str]:
             SystemIds(), Principal(user), name="helix console", expires_at=clock.now() + KEY_S, operator=True
         ),
     )
-    return outputs["Url"], made
+    return outputs, made
 
 
 def _revoke(where: Where, key: str) -> None:

@@ -180,16 +180,19 @@ class StoreService:
     async def open(self) -> None:
         from helix.gateway.authoriser import Authoriser
         from helix.gateway.backend import OperatorBackend
+        from helix.gateway.loopback_files import LoopbackFiles
         from helix.ports.sockets import Sockets
 
         self._executor = self.executor()
         await self._executor.__aenter__()
         anonymous = Authoriser(SystemClock(), anonymous=True)
-        self._backend = OperatorBackend(self._executor, cast("Sockets", None), anonymous)
+        self._files = LoopbackFiles(SystemClock(), self._ids)
+        self._backend = OperatorBackend(self._executor, cast("Sockets", None), anonymous, served_files=self._files)
 
     async def close(self) -> None:
         if hasattr(self, "_executor"):
             await self._executor.close()
+            await asyncio.to_thread(self._files.close)
 
     async def act(self, action: str, fields: JsonObject) -> JsonObject:
         from helix.gateway.backend import OPERATOR

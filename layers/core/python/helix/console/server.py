@@ -9,15 +9,18 @@ The page itself talks to the service over the WebSocket protocol. No session dat
 Law: the server listens on 127.0.0.1 only. It refuses every request for another host or from a page on another origin, but
 any page may link to it. The page exchanges the code for the token. The code is the fragment (after the `#`) of the printed
 address; browsers do not send it, so it does not appear in logs. Without the code, even a client on this machine receives
-nothing but the page. The page loads nothing from other origins, runs no inline scripts, and connects only to the service.
+nothing but the page. The page loads no scripts or styles from other origins, runs no inline scripts, and connects only to
+the service and to its files.
 """
 
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from helix.adapters.system import SystemIds
 from helix.core.json import dumps, load_object
@@ -26,6 +29,9 @@ from helix.gateway.loopback_pages import PATIENCE_S, LoopbackHandler, PageServer
 from helix.ports.ids import new_secret
 
 MAX_BODY: Final = 4096
+LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+STAGE_HOST: Final = re.compile(r"[a-z0-9]+\.execute-api\.([a-z0-9-]+\.amazonaws\.com(?:\.cn)?)")
+"""The host of a stage's WebSocket API. The group is the region and the domain of its partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,8 @@ class Service:
     """The token that the page authenticates with. None if the service does not authenticate its callers."""
     place: str
     """The service's display name, such as `stage prod, user admin`."""
+    files: str = ""
+    """The origin to which the page sends files. Empty if it is not known; then the page cannot send or show any."""
     agents: Sequence[str] = ()
     """The names of the agents that the user can run. The page also asks the service for them, if the service can list its
     agents."""
@@ -55,7 +63,7 @@ class ConsoleServer:
         files = {f"/{name}": file for name, file in page_files().items()}
         config = (KINDS[".json"], dumps({"sign_in": ["code"]}).encode())
         self.files: Mapping[str, tuple[str, bytes]] = {**files, "/": files[f"/{PAGE}"], f"/{CONFIG}": config}
-        self.headers = {**page_headers([origin_of(service.url)]), "cache-control": "no-store"}
+        self.headers = {**page_headers([origin_of(service.url)], service.files), "cache-control": "no-store"}
         self._server = PageServer(port, _handler(self, patience_s))
 
     @property
@@ -83,6 +91,17 @@ class ConsoleServer:
         agents: list[Any] = [{"name": name} for name in service.agents]
         found = {"url": service.url, "token": service.token, "place": service.place, "agents": agents}
         return dumps(found).encode()
+
+
+def storage_of(url: str) -> str:
+    """Return the origins that may have the files of a service of which only the URL is known, as a source of the content
+    security policy. `url`: the URL of the service's WebSocket API. The files of a stage are in S3, in the region of its
+    API. Those of a service on this machine have a server of their own on 127.0.0.1."""
+    host = urlsplit(url).hostname or ""
+    if host in LOOPBACK:
+        return "http://127.0.0.1:*"
+    found = STAGE_HOST.fullmatch(host)
+    return "https://*.amazonaws.com" if found is None else f"https://*.s3.{found[1]}"
 
 
 def _handler(console: ConsoleServer, patience: float) -> type[LoopbackHandler]:

@@ -19,10 +19,13 @@ from helix.core.budget import KEEP_S
 from helix.core.periods import TokenPeriod, window_at
 from helix.core.row_keys import SESSION
 from helix.engine.claims.claim_rows import index_partition, user_key
+from helix.ports.blobs import Blobs
 from helix.ports.clock import Clock
 from helix.ports.objects import Objects
 from helix.ports.state_store import Delete, Key, Operation, Put, Row, StateStore
 from helix.services import budget_rows, slot_rows, usage_counters
+from helix.services.blob_rows import blob_owner
+from helix.services.owner_blobs import OwnerBlobs
 from helix.services.row_budgets import RowBudgets
 from helix.services.row_cache import RowCache
 from helix.services.row_slots import RowSlots
@@ -53,6 +56,8 @@ class UserData:
     """The stored values of runs that hold (`slots`) or wait for (`tickets`) a slot."""
     cached: int = 0
     """The number of cached answers."""
+    files: int = 0
+    """The number of files, without those that sessions of other users hold."""
 
     def counts(self) -> dict[str, int]:
         return {
@@ -68,12 +73,16 @@ class UserData:
             "slots": len(self.candidates["slots"]),
             "tickets": len(self.candidates["tickets"]),
             "cached answers": self.cached,
+            "files": self.files,
         }
 
 
 class UserDataDeletion:
-    def __init__(self, store: StateStore, objects: Objects, user: str, clock: Clock) -> None:
+    """The deletion of a user's data. `blobs`: the bytes of files; None if the store does not have a place for them."""
+
+    def __init__(self, store: StateStore, objects: Objects, blobs: Blobs | None, user: str, clock: Clock) -> None:
         self._store, self._objects, self._user, self._clock = store, objects, user, clock
+        self._files = None if blobs is None else OwnerBlobs(store, blobs, clock, blob_owner(user, ""))
         self._scope = f"tenant:{user}"
 
     async def find_data(self) -> UserData:
@@ -98,6 +107,7 @@ class UserDataDeletion:
         for kind, partition in (("slots", slot_rows.slots), ("tickets", slot_rows.tickets)):
             pages = await self._each(types, partition)
             held.candidates[kind] = [r.value for rows in pages for r in rows if r.value.get("session_id") in ids]
+        held.files = 0 if self._files is None else await self._files.count(ids)
         held.cached = len(await self._query(f"cache#{self._user}", start="e#", end="e$"))
         return held
 
@@ -119,6 +129,8 @@ class UserDataDeletion:
         for session_id in held.below:
             if await self._store.get([Key("sessions", session_id, SESSION)]) == [None]:
                 await self._objects.clear(session_id)
+        if self._files is not None:
+            await self._files.delete()
         slots = RowSlots(self._store)
         for value in (*held.candidates["slots"], *held.candidates["tickets"]):
             await slots.release(slot_rows.candidate(value))

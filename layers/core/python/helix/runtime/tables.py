@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from helix.ports.blobs import Blobs
 from helix.ports.objects import Objects
 from helix.ports.state_store import TABLES, StateStore, Table
 
@@ -53,6 +54,13 @@ def open_objects(client: Callable[[str], Any], stack: str) -> Objects:
     from helix.adapters.aws.overflow import Overflow
 
     return _StageObjects(Overflow(client("s3"), _bucket(client, stack)))
+
+
+def open_files(client: Callable[[str], Any], stack: str) -> Blobs:
+    """Open the bytes of the stage's files."""
+    from helix.adapters.aws.blobs import S3Blobs
+
+    return S3Blobs(client("s3"), _bucket(client, stack))
 
 
 def sorts_of(item: Mapping[str, Any]) -> Iterator[str]:

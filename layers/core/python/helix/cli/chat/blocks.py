@@ -299,7 +299,8 @@ class LineBlock(Static):
         if isinstance(item, Notice):
             self.update(content((_describe_notice(item), _TONES[item.tone])))
         else:
-            self.update(content(("› ", "bold cyan"), (item.text, "dim" if item.run_id is None else "bold")))
+            lines = [*([item.text] if item.text else []), *map(formats.file, item.files)]
+            self.update(content(("› ", "bold cyan"), ("\n".join(lines), "dim" if item.run_id is None else "bold")))
 
 
 def _describe_notice(notice: Notice) -> str:

@@ -8,8 +8,9 @@ returned to the prompt.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -23,10 +24,12 @@ from helix.core.conversation.changes import Resynced, RunBegan, RunEnded
 from helix.core.conversation.conversation import Conversation
 from helix.core.conversation.items import Call, User
 from helix.core.errors import CallerError, HelixError, SessionNotFoundError
+from helix.core.files import Content
 from helix.core.handles import AgentExecutionHandle, SessionState
 from helix.core.json import JsonObject
 from helix.core.messages import AnyMessage, Message, UserMessage
 from helix.core.wire import StreamMessage
+from helix.services.file_inputs import read_content
 
 AGAIN_S = 2.0
 RUNS, RECENT = 10, 20
@@ -45,7 +48,7 @@ class ChatSession:
         self.conversation = Conversation("")
         self.state: SessionState | None = None
         self.budgets: list[dict[str, Any]] = []
-        self.queued: list[str] = []
+        self.queued: list[tuple[str, Sequence[Path]]] = []
         self.lost = self.stopping = self._starting = False
         self._base = 0
         self._reading: asyncio.Task[None] | None = None
@@ -88,20 +91,26 @@ class ChatSession:
 
     # --- the user's actions ---------------------------------------------------------------------------------------------
 
-    async def send(self, text: str) -> None:
+    def queued_lines(self) -> list[str]:
+        """Return a line for each queued message: its text and the names of its files."""
+        return [" ".join([*([text] if text else []), *(file.name for file in files)]) for text, files in self.queued]
+
+    async def send(self, text: str, files: Sequence[Path] = ()) -> None:
         """Start a run with the message. If a run is active, queue the message until it ends. Raises the service's
-        errors."""
+        errors, and `InvalidFileError`."""
+        message: Content = [*([text] if text else []), *files] if files else text
+        read = await read_content(message)
         if self.busy:
-            self.queued.append(text)
+            self.queued.append((text, files))
             self.changed()
             return
-        user, conversation = User(text, None), self.conversation
+        user, conversation = User(read.text, None, [file.part for file in read.files]), self.conversation
         conversation.items.append(user)
         try:
             if self.session_id is not None and self.status in ("paused", "interrupted"):
-                await self._start(self.client.resume(self.session_id, mode="with_message", message=text), user)
+                await self._start(self.client.resume(self.session_id, mode="with_message", message=message), user)
             else:
-                await self._start(self.client.run(self.agent, text, session_id=self.session_id), user)
+                await self._start(self.client.run(self.agent, message, session_id=self.session_id), user)
         except BaseException:
             conversation.items.remove(user)
             raise
@@ -250,7 +259,8 @@ class ChatSession:
         if own and not replayed and ended and self.queued and self.status != "paused" and not self.busy:
             self.queued, waiting = [], self.queued
             try:
-                await self.send("\n\n".join(waiting))
+                texts = [text for text, _ in waiting if text]
+                await self.send("\n\n".join(texts), [file for _, files in waiting for file in files])
             except CallerError as error:
                 self.queued = waiting
                 self.conversation.note(str(error), "bad")
@@ -263,4 +273,4 @@ class ChatSession:
         found = await self.client.get_messages(str(self.session_id), limit=RECENT)
         for message in _MESSAGES.validate_python(found["messages"]):
             if isinstance(message, UserMessage) and message.run_id == run_id and not self.conversation.has(run_id):
-                self.conversation.insert(User(message.content, run_id))
+                self.conversation.insert(User(message.content, run_id, message.files))

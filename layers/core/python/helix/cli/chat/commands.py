@@ -5,8 +5,10 @@ Law: a command does I/O only through the client. It returns an outcome, and the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from helix.adapters.system import SystemClock
@@ -22,6 +24,7 @@ from helix.core.request_fields import PAGE
 SHOWN = ("service", "what", "step", "cost", "quantity", "how")
 LEAVE = ("/exit", "/quit", "/q")
 COMMANDS = {
+    "/attach": "Send a file, and a text after it (/attach photo.png What is this?).",
     "/branch": "Create a session from a step of this one (/branch 2: from step 2), and continue there.",
     "/back": "Return to the previous session.",
     "/sessions": "Continue another session of this agent.",
@@ -83,11 +86,21 @@ class ContinueRun:
 
 
 @dataclass(frozen=True)
+class SendFile:
+    """An outcome after which the chat sends a message with a file."""
+
+    text: str
+    """The text of the message. It may be empty."""
+    file: Path
+    """The file on this machine."""
+
+
+@dataclass(frozen=True)
 class LeaveChat:
     """An outcome after which the chat ends."""
 
 
-Outcome = ShowTable | OpenSession | ContinueRun | LeaveChat
+Outcome = ShowTable | OpenSession | ContinueRun | SendFile | LeaveChat
 
 
 class Commands:
@@ -102,6 +115,8 @@ class Commands:
         name, _, rest = line.strip().partition(" ")
         if name in LEAVE:
             return LeaveChat()
+        if name == "/attach":
+            return _read_attachment(rest)
         if name == "/help":
             rows = [[name, text] for name, text in {**COMMANDS, **KEYS}.items()]
             return ShowTable("Commands and keys", ("", ""), rows)
@@ -172,6 +187,14 @@ class Commands:
             for point in points
         ]
         return ChooseRow("Branch from", ("step", "messages", "status", "when"), rows, take=take)
+
+
+def _read_attachment(given: str) -> SendFile:
+    """Parse a file, whose name may be in double quotes, and the text after it."""
+    found = re.fullmatch(r'(?:"([^"]+)"|(\S+))\s*(.*)', given.strip(), re.DOTALL)
+    if found is None:
+        raise RefusedError("name the file: /attach FILE, or /attach FILE MESSAGE")
+    return SendFile(found[3], Path(found[1] or found[2]).expanduser())
 
 
 async def _cost(client: HelixClient, session_id: str) -> ShowTable:

@@ -89,6 +89,8 @@ class Chat:
                 self.session_id = session_id
                 write(f"  session {session_id}" if session_id is not None else "  a new session")
                 return session_id is None or self._answer_questions(session_id)
+            case commands.SendFile(text, file):
+                return self._follow_turn(self._partner.send([text, file] if text else [file], self.session_id))
             case commands.ContinueRun("resume") if self.session_id is not None:
                 return self._follow_turn(self._partner.resume(self.session_id, None, None))
             case commands.ContinueRun() if self.session_id is not None:

@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from time import monotonic
 from typing import Any, ClassVar
 
 from rich.segment import Segment
@@ -200,7 +201,7 @@ class ChatScreen(App[None]):
             self.prompt.earlier = said or self.prompt.earlier
         await self._conversation.draw()
         await self._draw_question()
-        waits = [f"⧗ {formats.cut(text, 60)}" for text in session.queued]
+        waits = [f"⧗ {formats.cut(text, 60)}" for text in session.queued_lines()]
         note = ["  sent after the run; Escape interrupts it and sends now"] if waits else []
         self._queued.update(content(("\n".join([*waits, *note]), "yellow")))
         self._queued.display = bool(waits)
@@ -277,14 +278,15 @@ class ChatScreen(App[None]):
         prompt.clear_sent(text)
         try:
             if text.startswith("/"):
-                session = self.session
-                await self._apply_outcome(await self._commands.execute(session.client, text, session.session_id))
+                await self._apply_outcome(
+                    await self._commands.execute(self.session.client, text, self.session.session_id)
+                )
             else:
                 self._history.anchor()
                 await self.session.send(text)
         except TRANSIENT as error:
             self.note(one_line(error), "bad")
-            if not prompt.text and not text.startswith("/"):
+            if not prompt.text and (not text.startswith("/") or text.startswith("/attach")):
                 prompt.text = text
 
     async def _apply_outcome(self, outcome: commands.Outcome) -> None:
@@ -299,6 +301,8 @@ class ChatScreen(App[None]):
                 self.session.show(session_id)
             case commands.ContinueRun(verb):
                 await self.session.continue_run(verb)
+            case commands.SendFile(text, file):
+                await self.session.send(text, [file])
             case commands.LeaveChat():
                 self.exit()
 
@@ -313,14 +317,11 @@ class ChatScreen(App[None]):
         elif self.session.busy and not self.session.stopping:
             with suppress(*TRANSIENT):
                 await self.session.interrupt()
-        elif self.session.busy or (control and self._loop_time() - self._pressed < TWICE_S):
+        elif self.session.busy or (control and monotonic() - self._pressed < TWICE_S):
             self.exit()
         elif control:
-            self._pressed = self._loop_time()
+            self._pressed = monotonic()
             self.notify("Press Ctrl+C again to leave.", markup=False)
-
-    def _loop_time(self) -> float:
-        return asyncio.get_running_loop().time()
 
     def action_leave(self) -> None:
         if not self.prompt.text:

@@ -24,9 +24,10 @@ from helix.core.errors import SessionNotFoundError
 from helix.core.request_fields import PAGE
 from helix.fleet.forgetting import UserDataDeletion
 from helix.gateway.authoriser import ApiKeys
-from helix.ports.objects import NoObjects, Objects
+from helix.ports.objects import NoObjects
 from helix.ports.state_store import StateStore
-from helix.runtime.tables import open_objects
+from helix.runtime.stores import open_blobs
+from helix.runtime.tables import open_files, open_objects
 
 STOP_S, LOOK_S = 60.0, 0.25
 KEYS = "api keys"
@@ -61,14 +62,14 @@ def forget(
 
 
 async def _count_held(rows: StateStore, where: Where, user: str) -> dict[str, int]:
-    held = await UserDataDeletion(rows, _objects(where), user, SystemClock()).find_data()
+    held = await _deletion(rows, where, user).find_data()
     keys = len(await ApiKeys(rows, SystemClock()).list_ids_of(user))
     return {**held.counts(), KEYS: keys}
 
 
 async def _begin(rows: StateStore, where: Where, user: str) -> None:
     """Store a note of the data to delete, and revoke the user's keys, so that no new sessions can start in the meantime."""
-    forgetting = UserDataDeletion(rows, _objects(where), user, SystemClock())
+    forgetting = _deletion(rows, where, user)
     await forgetting.note(await forgetting.find_data())
     keys = ApiKeys(rows, SystemClock())
     for key_id in await keys.list_ids_of(user):
@@ -78,7 +79,7 @@ async def _begin(rows: StateStore, where: Where, user: str) -> None:
 async def _forget(rows: StateStore, where: Where, user: str) -> dict[str, int]:
     """Delete the data outside of sessions and count what is left. If nothing is left, delete the notes too. Return the
     counts."""
-    forgetting = UserDataDeletion(rows, _objects(where), user, SystemClock())
+    forgetting = _deletion(rows, where, user)
     await forgetting.delete(await forgetting.find_data())
     after = await _count_held(rows, where, user)
     if not any(after.values()):
@@ -86,10 +87,15 @@ async def _forget(rows: StateStore, where: Where, user: str) -> dict[str, int]:
     return after
 
 
-def _objects(where: Where) -> Objects:
+def _deletion(rows: StateStore, where: Where, user: str) -> UserDataDeletion:
     if where.stage is None:
-        return NoObjects()
-    return open_objects(lambda service: aws_client(service, where.profile, where.region), f"helix-{where.stage}")
+        return UserDataDeletion(rows, NoObjects(), open_blobs(where.db), user, SystemClock())
+
+    def client(service: str) -> Any:
+        return aws_client(service, where.profile, where.region)
+
+    stack = f"helix-{where.stage}"
+    return UserDataDeletion(rows, open_objects(client, stack), open_files(client, stack), user, SystemClock())
 
 
 async def _check_idle(client: HelixClient, user: str) -> None:

@@ -57,7 +57,7 @@ class Conversation:
         for message in messages:
             match message:
                 case UserMessage():
-                    self.items.append(User(message.content, message.run_id or ""))
+                    self.items.append(User(message.content, message.run_id or "", message.files))
                 case AssistantMessage():
                     self._load_answer(message, children)
                 case ToolResultMessage():

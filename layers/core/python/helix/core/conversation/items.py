@@ -5,9 +5,11 @@ Law: an item is created and changed only by the conversation that contains it. R
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from helix.core.files import FilePart
 from helix.core.json import JsonObject, JsonValue
 from helix.core.messages import Edit
 from helix.core.usage import Usage
@@ -32,6 +34,8 @@ class User:
     """The content of the message."""
     run_id: str | None
     """The run that the message started. None until the service confirms it. Empty for a stored message without a run."""
+    files: Sequence[FilePart] = ()
+    """The files of the message, by their place in the text."""
 
 
 @dataclass(eq=False, slots=True)

@@ -14,6 +14,7 @@ from typing import Any
 from helix.cli.cloud.checks import CheckError, Probe
 from helix.client.remote_handle import RemoteHandle
 from helix.core.chunks import TextDeltaChunk
+from helix.core.files import Content, FilePart
 from helix.core.handles import AgentResult
 from helix.core.periods import TokenPeriod
 from helix.fleet.budgets import BudgetManager
@@ -28,8 +29,11 @@ OLD, NEW = "1", "2"
 SPOKEN_S, WORDS = 2.0, "one two three four five six"
 
 
-async def say(probe: Probe, *steps: Step, agent: str = TALKER, **options: Any) -> RemoteHandle:
-    handle = await probe.client.run(agent, json.dumps(steps), **options)
+async def say(
+    probe: Probe, *steps: Step, agent: str = TALKER, file: bytes | None = None, **options: Any
+) -> RemoteHandle:
+    message: Content = json.dumps(steps) if file is None else [json.dumps(steps), file]
+    handle = await probe.client.run(agent, message, **options)
     probe.sessions.append(handle.session_id)
     return handle
 
@@ -150,6 +154,23 @@ async def large_answer(probe: Probe) -> str:
     expect(len((await handle.result()).text or ""), LARGE)
     page: Any = await probe.client.get_messages(handle.session_id)
     expect(len(page["messages"][-1]["content"]), LARGE)
+    return ""
+
+
+async def user_file(probe: Probe) -> str:
+    """Send a file to the bucket with a presigned request, let the model read it, and read it back."""
+    data = f"a note of {probe.clock.now():.0f}".encode()
+    handle = await say(probe, {"see": True}, file=data)
+    await completed(handle, data.decode())
+    page: Any = await probe.client.get_messages(handle.session_id)
+    part = FilePart.model_validate(page["messages"][0]["files"][0])
+    expect(await probe.client.read_file(handle.session_id, part), data)
+    return ""
+
+
+async def tool_file(probe: Probe) -> str:
+    """Let a tool return a file, and the model read it."""
+    await completed(await say(probe, call("draw"), {"see": True}), "a drawing")
     return ""
 
 

@@ -25,6 +25,8 @@ FIRST: Sequence[Group] = (
         "a message of 40 KB": checks.message,
         "an answer of 500 KB": scenes.large_answer,
         "a step with 40 calls": checks.calls,
+        "a user's file": scenes.user_file,
+        "a tool's file": scenes.tool_file,
         "an interrupt": checks.interrupt,
         "an execution that is stopped": checks.stop,
         "an approval with other arguments": scenes.approval,

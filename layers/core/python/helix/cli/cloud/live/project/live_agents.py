@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from helix import Agent, LLMConfig, ToolContext, create_sub_agent_tool, default_registry, tool
 from helix.adapters.models.playback import Pace, notify, play
 from helix.adapters.system import SystemClock
-from helix.core.messages import AssistantMessage, UserMessage
+from helix.core.messages import AssistantMessage, UserMessage, files_of
 from helix.core.steps import (
     AnyStepResult,
     ErrorStepResult,
@@ -73,12 +73,26 @@ async def pay(euros: int, ctx: ToolContext[Any]) -> str:
     return f"paid {euros}"
 
 
+@tool
+async def draw(ctx: ToolContext[Any]) -> bytes:
+    """Return a file."""
+    return b"a drawing"
+
+
+async def _see(request: LLMGenerateInput) -> str:
+    """Return the contents of the files that the model is shown."""
+    return " ".join([(await request.files.read(file)).decode() for file in files_of(request.messages)])
+
+
 class Planned:
     """Implements `LLMAdapter`."""
 
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
         step, model = _due(request), request.config.model
-        text, usage = str(step.get("say", "")), Usage(prompt_tokens=10, completion_tokens=10, cost_micros=10, calls=1)
+        text, usage = (
+            await _see(request) if "see" in step else str(step.get("say", "")),
+            Usage(prompt_tokens=10, completion_tokens=10, cost_micros=10, calls=1),
+        )
         text = text or os.urandom(step.get("size", 0) // 2).hex()
         die_until(step.get("die_until", 0))
         if CLOCK.now() < step.get("refuse_until", 0):
@@ -145,7 +159,7 @@ class Answer(BaseModel):
 
 
 helper = _agent("live_helper", output_schema=Answer)
-talker = _agent("live_talker", tools=[look, wait, die, die_once, pay, create_sub_agent_tool(helper)])
+talker = _agent("live_talker", tools=[look, wait, die, die_once, pay, draw, create_sub_agent_tool(helper)])
 inline = _agent("live_inline", inline_tools=True)
 single = _agent("live_single", resources={"min": 1, "max": 1})
 poor = _agent("live_poor", tools=[])

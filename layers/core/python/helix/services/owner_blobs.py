@@ -1,0 +1,83 @@
+"""The blobs of one owner, for the deletion of a user's data (`services.blob_rows` has the rows and states).
+
+Law: blobs that no session holds are deleted at once, in the order in which `collect` deletes them. A blob that another
+user's session holds, such as a branch, stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+
+from helix.ports.blobs import Blobs
+from helix.ports.clock import Clock
+from helix.ports.state_store import Damaged, Row, StateStore
+from helix.services.blob_collector import BlobCollector
+from helix.services.blob_rows import (
+    PARTITIONS,
+    blob_key,
+    blob_partition,
+    due_partition,
+    owner_prefix,
+    parse_object_key,
+    read_blob,
+)
+from helix.services.paging import pages
+
+PAGE = 1000
+"""The number of keys that are listed at once."""
+
+
+class OwnerBlobs:
+    """The blobs of `owner` (`blob_owner`)."""
+
+    def __init__(self, store: StateStore, blobs: Blobs, clock: Clock, owner: str) -> None:
+        self._store, self._blobs, self._owner = store, blobs, owner
+        self._collector = BlobCollector(store, blobs, clock)
+
+    async def count(self, sessions: Collection[str]) -> int:
+        """Return the number of blobs that exist for the owner's `sessions`, or for no session. Blobs that other sessions
+        hold are not counted."""
+        found = {row.value["sha256"] async for row in self._due_rows() if "sha256" in row.value}
+        async for key in self._keys():
+            if (sha256 := await self._counted(key, sessions)) is not None:
+                found.add(sha256)
+        return len(found)
+
+    async def delete(self) -> None:
+        """Delete all blobs that no session holds, and bytes that no row refers to. Idempotent. Bytes that a client uploads
+        later, with a request that it got before, are deleted by the next call."""
+        for kind in ("session_id", "sha256"):  # the release of a hold may leave a blob without a holder
+            for row in [row async for row in self._due_rows() if kind in row.value]:
+                await self._collector.process(row)
+        after: str | None = ""
+        while after is not None:
+            after = await self._collector.delete_orphans(owner_prefix(self._owner), after, PAGE)
+
+    async def _due_rows(self) -> AsyncIterator[Row]:
+        """Yield the due rows of the owner's blobs and holds, whenever they are due."""
+        for number in range(PARTITIONS):
+            async for rows in pages(self._store, due_partition(number)):
+                for row in rows:
+                    if not isinstance(row.value, Damaged) and row.value.get("owner") == self._owner:
+                        yield row
+
+    async def _keys(self) -> AsyncIterator[str]:
+        keys = await self._blobs.list(owner_prefix(self._owner), limit=PAGE)
+        while keys:
+            for key in keys:
+                yield key
+            keys = await self._blobs.list(owner_prefix(self._owner), keys[-1], PAGE)
+
+    async def _counted(self, key: str, sessions: Collection[str]) -> str | None:
+        """Return the hash of the blob with these bytes. None if sessions of others hold it."""
+        if (parsed := parse_object_key(key)) is None:
+            return None
+        owner, sha256 = parsed
+        (value,) = await self._store.get([blob_key(owner, sha256)])
+        row = read_blob(owner, sha256, value)
+        if row is None or row.key != key or row.state != "live":
+            return sha256
+        async for holders in pages(self._store, blob_partition(owner, sha256), start="h#", end="h$"):
+            if any(holder.key.sort[2:] not in sessions for holder in holders):
+                return None
+        return sha256
