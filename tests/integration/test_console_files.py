@@ -169,7 +169,7 @@ async def test_an_upload_that_failed_is_tried_again(tmp_path: Path) -> None:
 
 
 async def test_names_are_text_and_stored_files_outlast_a_reload(tmp_path: Path) -> None:
-    async with page_of(tmp_path, ["Seen."]) as (browser, executor, files):
+    async with page_of(tmp_path, ["Seen."]) as (browser, _executor, files):
         page = await browser.page("new/desk")
         await choose(page, chosen(HOSTILE, png(), "image/png"))
         await attached(page, "1 file")

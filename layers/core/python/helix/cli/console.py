@@ -88,11 +88,11 @@ def _open_browser(address: str) -> Iterator[None]:
 @asynccontextmanager
 async def _service(where: Where, agents: list[str], model: str | None, user: str) -> AsyncIterator[Service]:
     if where.url is not None:
-        yield Service(where.url, where.key, where.url, storage_of(where.url))
+        yield Service(where.url, where.key, where.url, files=storage_of(where.url))
     elif where.stage is not None:
         outputs, key = await asyncio.to_thread(_key, where, where.stage, user)
         try:
-            yield Service(outputs["Url"], key, f"stage {where.stage}, user {user}", outputs.get("FilesUrl", ""))
+            yield Service(outputs["Url"], key, f"stage {where.stage}, user {user}", files=outputs.get("FilesUrl", ""))
         finally:
             await asyncio.to_thread(_revoke, where, key)
     else:

@@ -39,4 +39,4 @@ async def serve_console(executor: Executor, place: str) -> AsyncIterator[Service
     token = new_secret(SystemIds())
     authoriser = OneToken(executor.engine.clock, token)
     async with LoopbackGateway(executor, authoriser=authoriser, operator=True) as served:
-        yield Service(served.url, token, place, served.files.origin, executor.registry.registered_types())
+        yield Service(served.url, token, place, executor.registry.registered_types(), served.files.origin)

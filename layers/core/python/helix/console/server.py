@@ -44,11 +44,11 @@ class Service:
     """The token that the page authenticates with. None if the service does not authenticate its callers."""
     place: str
     """The service's display name, such as `stage prod, user admin`."""
-    files: str = ""
-    """The origin to which the page sends files. Empty if it is not known; then the page cannot send or show any."""
     agents: Sequence[str] = ()
     """The names of the agents that the user can run. The page also asks the service for them, if the service can list its
     agents."""
+    files: str = ""
+    """The origin to which the page sends files. Empty if it is not known; then the page cannot send or show any."""
 
 
 class ConsoleServer:

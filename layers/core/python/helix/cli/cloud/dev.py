@@ -221,7 +221,7 @@ class Serving:
 @contextlib.contextmanager
 def _serve_console(cloud: OfflineCloud, key: str) -> Iterator[str]:
     """Serve the console and yield its address. Its port is the one after the emulator's, or a free one."""
-    service = Service(cloud.url, key, f"helix dev, stage {cloud.stage}", cloud.emulator.url, list(cloud.agents))
+    service = Service(cloud.url, key, f"helix dev, stage {cloud.stage}", list(cloud.agents), cloud.emulator.url)
     try:
         server = ConsoleServer(service, port=cloud.emulator.port + 1)
     except (OSError, OverflowError):
