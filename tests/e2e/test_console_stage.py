@@ -13,6 +13,7 @@ from tests.support.browser import Watched, axe, browsing, go, shows
 from tests.support.cloud_agents.plans import plan, say
 from tests.support.offline_cloud import CloudForTests, deployed, until
 from tests.support.oidc_issuer import OidcIssuer
+from tests.support.sample_files import png
 
 from helix.client import HelixClient
 
@@ -51,13 +52,13 @@ def address(stage: CloudForTests, issuer: OidcIssuer) -> str:
 
 @pytest_asyncio.fixture
 async def browser(stage: CloudForTests, issuer: OidcIssuer) -> AsyncIterator[Watched]:
-    """A browser that may request only the page's own server, the stage's socket and the issuer."""
+    """A browser that may request only the page's own server, the stage's socket and files, and the issuer."""
     async with browsing(None, viewport={"width": 1280, "height": 800}) as made:
         yield made
         unexpected = [error for error in made.errors if not any(words in error for words in REFUSED)]
         assert unexpected == [] and issuer.problems == []
         page = stage.cloud.outputs["ConsoleUrl"].removesuffix("index.html")
-        allowed = (page, stage.url, f"{issuer.url}/")
+        allowed = (page, stage.url, f"{issuer.url}/", f"{stage.cloud.outputs['FilesUrl']}/", "blob:")
         assert [url for url in made.requests if not url.startswith(allowed)] == []
 
 
@@ -102,6 +103,32 @@ async def test_a_key_signs_in_for_one_tab(stage: CloudForTests, browser: Watched
     await page.get_by_role("button", name="Sign out").click()
     await page.get_by_role("heading", name="Sign in to Helix").wait_for()
     assert await page.evaluate("() => [sessionStorage.length, localStorage.length]") == [0, 0]
+
+
+async def test_a_file_goes_to_the_bucket_and_is_shown_from_there(
+    stage: CloudForTests, browser: Watched, address: str
+) -> None:
+    """The page's security policy and the bucket's CORS rule allow it."""
+    page = await opened(browser, address)
+    await page.get_by_label("API key").fill(stage.key("file-key"))
+    await page.keyboard.press("Enter")
+    await page.wait_for_selector(".app")
+    await go(page, "new/talker")
+    await page.locator("#composer:not([disabled])").fill(plan(say("I see a picture.")))
+    photo = {"name": "photo.png", "mimeType": "image/png", "buffer": png(8, 6)}
+    await page.get_by_label("Files to attach").set_input_files([photo])
+    await page.get_by_text("1 file attached.").wait_for(state="attached")
+    await page.keyboard.press("Enter")
+    await shows(page, "I see a picture.")
+    await page.get_by_role("img", name="Image photo.png").wait_for()
+    await page.wait_for_function("document.querySelector('.preview img').naturalWidth == 8")
+    bucket = stage.cloud.outputs["FilesUrl"]
+    assert len([url for url in browser.requests if url.startswith(bucket) and "/blobs/" in url]) == 2, "PUT and GET"
+    async with page.expect_download() as downloading:
+        await page.get_by_role("button", name="Download photo.png").click()
+    found = await downloading.value
+    assert found.suggested_filename == "photo.png"
+    assert (await found.path()).read_bytes() == png(8, 6)
 
 
 async def test_the_issuer_signs_in_and_the_token_is_renewed(

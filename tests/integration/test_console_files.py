@@ -71,7 +71,7 @@ async def test_files_are_sent_with_a_message_and_shown_in_the_conversation(tmp_p
         await attached(page, "2 files")
         chips = page.get_by_role("list", name="Attached files")
         await chips.get_by_text("notes.txt").wait_for()
-        assert await chips.locator("img").get_attribute("src", timeout=1000) != ""
+        await page.wait_for_function("document.querySelector('.chips img').naturalWidth == 8")
         assert await serious_problems(page) == []
         await page.keyboard.press("Enter")
         await shows(page, "It is dented.")
@@ -83,7 +83,7 @@ async def test_files_are_sent_with_a_message_and_shown_in_the_conversation(tmp_p
         result = page.get_by_role("list", name="Files of the result of scan")
         await result.get_by_role("img", name="Image label.png").wait_for()
         await result.get_by_text("3 pages").wait_for()
-        assert await page.evaluate("[...document.querySelectorAll('.preview img')].every(i => i.naturalWidth > 0)")
+        await page.wait_for_function("[...document.querySelectorAll('.preview img')].every(i => i.naturalWidth > 0)")
         assert await serious_problems(page) == []
         async with page.expect_download() as downloading:
             await asked.get_by_role("button", name="Download notes.txt").click()
@@ -130,7 +130,7 @@ async def test_files_are_pasted_and_dropped_and_removed_by_keyboard(tmp_path: Pa
 
 
 async def test_a_refused_file_says_why_at_its_chip_and_holds_the_message_back(tmp_path: Path) -> None:
-    async with page_of(tmp_path, ["Seen."]) as (browser, _, files):
+    async with page_of(tmp_path, ["Seen."]) as (browser, _executor, files):
         page = await browser.page("new/desk")
         await page.locator("#composer").fill("Look")
         broken = b"\x89PNG\r\n\x1a\n" + b"x" * 40
@@ -213,7 +213,7 @@ async def test_a_message_that_was_not_sent_keeps_its_files(tmp_path: Path) -> No
 
 
 async def test_removing_a_file_stops_its_upload(tmp_path: Path) -> None:
-    async with page_of(tmp_path, ["Seen."]) as (browser, _, files):
+    async with page_of(tmp_path, ["Seen."]) as (browser, _executor, files):
         page = await browser.page("new/desk")
         files.held = asyncio.Event()
         await choose(page, chosen("slow.txt", b"text"))

@@ -171,6 +171,26 @@ const requests = {
     }
   },
 
+  /** A run whose message has files: `{ text, name, type }` becomes a `File`. Its handle, and the bytes of its files as the
+   *  service returns them. */
+  async files({ url, token, agent, content, options, settings }) {
+    const client = await HelixClient.connect(url, { token, settings });
+    try {
+      const items = content.map((item) => (item.text === undefined ? item : new File([item.text], item.name, { type: item.type })));
+      const handle = await client.run(agent, items, options);
+      await handle.result();
+      const { messages } = await client.getMessages(handle.session_id);
+      const bytes = [];
+      for (const file of messages[0].files.filter(({ sha256 }) => sha256)) {
+        const found = await fetch((await client.fileUrl(handle.session_id, file)).url);
+        bytes.push([await found.text(), found.headers.get("content-disposition")]);
+      }
+      return { handle, message: messages[0], bytes };
+    } finally {
+      client.close();
+    }
+  },
+
   /** The events of AG-UI that these messages of a stream become, message by message; the schemas of AG-UI take each. */
   async events({ messages, session_id, state, run_id }) {
     const encoder = new AgUiEncoder(session_id, { state });

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from tests.support_gateway import WORDS, DeafSockets, FaultySockets, executor_of, key_for, keyed, served
 from tests.support_run import Text, a_tool, agent, call, calls
 
-from helix import LocalExecutor, ScriptedModel
+from helix import File, Image, LocalExecutor, ScriptedModel
+from helix.core.files import Content
 from helix.gateway.loopback import LoopbackGateway
 
 pytestmark = pytest.mark.slow
@@ -147,6 +149,45 @@ async def test_a_long_request_goes_in_parts(typescript: Any) -> None:
         assert played["connections"] == 1
         (asked, _answer) = (await executor.sessions.get_messages(played["handle"]["session_id"])).messages
         assert asked.content == text
+
+
+FILES = [
+    "Compare 😀",
+    {"text": "one", "name": "one.txt", "type": "text/plain"},
+    "with",
+    {"url": "https://a.test/b.png"},
+]
+
+
+@pytest.mark.parametrize("user", ["ada", None])
+async def test_a_message_with_files_is_stored_as_python_stores_it(user: str | None, typescript: Any) -> None:
+    executor = executor_of(["Seen.", "Seen again."])
+    token = None if user is None else await key_for(executor, user)
+    authoriser = None if user is None else keyed(executor)
+    async with executor, LoopbackGateway(executor, authoriser=authoriser) as gateway:
+        given = {"url": gateway.url, "token": token, "agent": "helper", "content": FILES, "settings": QUICK}
+        sent = await typescript("files", **given)
+        near: Content = ["Compare 😀", File(b"one", "text/plain", "one.txt"), "with", Image("https://a.test/b.png")]
+        handle = await executor.execute(executor.agents.named("helper"), near)
+        await handle.result()
+        (wanted, _answer) = (await executor.sessions.get_messages(handle.session_id)).messages
+    message, expected = sent["message"], wanted.model_dump(mode="json")
+    assert message["content"] == expected["content"] == "Compare 😀\nwith"
+    assert message["files"] == expected["files"]
+    assert [file["after_text"] for file in message["files"]] == [9, 14]
+    assert sent["bytes"] == [["one", "attachment; filename=\"one.txt\"; filename*=UTF-8''one.txt"]]
+    chosen = re.fullmatch("ses_[0-9a-f]{32}", sent["handle"]["session_id"]) is not None
+    assert chosen == (user is None), "the client chooses the session's id only if the files belong to the session"
+
+
+async def test_a_file_that_breaks_a_limit_starts_no_run(typescript: Any) -> None:
+    executor = executor_of(["Seen."])
+    async with served(executor) as (gateway, _):
+        broken = {"text": "GIF89a", "name": "a.gif", "type": "image/gif"}
+        answer = await typescript("files", url=gateway.url, agent="helper", content=[broken], settings=QUICK)
+        assert answer["error"]["code"] == "invalid_file" and answer["error"]["message"].startswith("file 'a.gif' ")
+        found = await typescript("calls", url=gateway.url, calls=[["listSessions"]], settings=QUICK)
+        assert found["results"][0]["sessions"] == []
 
 
 async def test_a_large_message_comes_whole(typescript: Any) -> None:

@@ -67,6 +67,7 @@ async def test_the_program_prints_what_the_guide_says(npm: Any, package: Path, t
         "Hello! How can I help?",
         calls(call("refund", order="A7")),
         "It is done.",
+        "On 9 November.",
         calls(call("thank")),
         "Bye.",
         "Goodbye!",

@@ -162,9 +162,10 @@ export async function begin<A extends "run" | "resume" | "retry">(
 }
 
 /** The fields of a message in a request. Its files come after its text. */
-export function fieldsOf({ text, files = [], session }: Outgoing): { message: string; files?: FilePart[]; session_id?: string } {
+export function fieldsOf({ text, files = [], session }: Outgoing): { message?: string; files?: FilePart[]; session_id?: string } {
   const parts = readContent([text, ...files]).files.map(({ input, after_text }) => ({ ...(input as FilePart), after_text }));
-  return { message: text, ...(parts.length > 0 && { files: parts }), ...(session !== undefined && { session_id: session }) };
+  const message = text === "" ? {} : { message: text };
+  return { ...message, ...(parts.length > 0 && { files: parts }), ...(session !== undefined && { session_id: session }) };
 }
 
 export const said = (error: unknown): string => (error instanceof Error ? error.message : String(error));

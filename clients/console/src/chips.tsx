@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import type { FilePart } from "../../js/src/index.ts";
 import { type Attachment, attachmentsOf, detach, uploadAgain } from "./attachments.ts";
-import { bytes, count } from "./format.ts";
+import { bytes, count, visible } from "./format.ts";
 import { Icon, Text } from "./pieces.tsx";
 
 interface Given {
@@ -53,7 +53,7 @@ function Chip({ of, again, remove }: { of: Attachment; again: () => void; remove
     <li class={problem ? "file bad" : "file"}>
       {preview !== undefined && !broken ? <img src={preview} alt="" onError={() => setBroken(true)} /> : <Icon name="file" />}
       <span class="file-about">
-        <span class="file-name" title={name}>
+        <span class="file-name" title={visible(name)}>
           <Text of={name || "Unnamed file"} length={120} />
         </span>
         {problem ? (
@@ -66,14 +66,14 @@ function Chip({ of, again, remove }: { of: Attachment; again: () => void; remove
             {uploading && (sent > 0 && sent < 1 ? ` · ${Math.round(sent * 100)}%` : " · uploading")}
           </small>
         )}
-        {uploading && <progress max={1} value={sent > 0 ? sent : undefined} aria-label={`Upload of ${name}`} />}
+        {uploading && <progress max={1} value={sent > 0 ? sent : undefined} aria-label={`Upload of ${visible(name) || "the file"}`} />}
       </span>
       {retry && (
-        <button type="button" class="plain round" aria-label={`Upload ${name} again`} title="Try again" onClick={again}>
+        <button type="button" class="plain round" aria-label={`Upload ${visible(name) || "the file"} again`} title="Try again" onClick={again}>
           <Icon name="again" />
         </button>
       )}
-      <button type="button" class="plain round" aria-label={`Remove ${name || "the file"}`} title="Remove" onClick={remove}>
+      <button type="button" class="plain round" aria-label={`Remove ${visible(name) || "the file"}`} title="Remove" onClick={remove}>
         <Icon name="close" />
       </button>
     </li>

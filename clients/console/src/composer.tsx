@@ -109,7 +109,7 @@ function Choose({ onFiles, disabled }: { onFiles: (files: File[]) => void; disab
           onFiles(files);
         }}
       />
-      <button type="button" class="plain round" aria-label="Attach files" title="Attach files" disabled={disabled} onClick={() => input.current?.click()}>
+      <button type="button" id="attach" class="plain round" aria-label="Attach files" title="Attach files" disabled={disabled} onClick={() => input.current?.click()}>
         <Icon name="attach" />
       </button>
     </>

@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { FilePart } from "../../js/src/index.ts";
 import { said, service } from "./api.ts";
-import { bytes, count } from "./format.ts";
+import { bytes, count, visible } from "./format.ts";
 import { Icon, Text } from "./pieces.tsx";
 
 /** An address is asked for again so long before it expires. */
@@ -51,18 +51,18 @@ function FileView({ file, session }: { file: FilePart; session: string }) {
       <div class="file">
         {!previewed && <Icon name={file.kind === "image" ? "image" : "file"} />}
         <span class="file-about">
-          <span class="file-name" title={file.name ?? undefined}>
+          <span class="file-name" title={visible(nameOf(file))}>
             <Text of={nameOf(file)} length={120} />
           </span>
           <small>{about(file)}</small>
         </span>
         {file.sha256 != null ? (
-          <button type="button" class="plain round" aria-label={`Download ${nameOf(file)}`} title="Download" onClick={download}>
+          <button type="button" class="plain round" aria-label={`Download ${visible(nameOf(file))}`} title="Download" onClick={download}>
             <Icon name="download" />
           </button>
         ) : (
           file.url?.startsWith("https://") && (
-            <a class="button plain round" href={file.url} target="_blank" rel="noopener noreferrer" aria-label={`Open ${nameOf(file)}`} title="Open">
+            <a class="button plain round" href={file.url} target="_blank" rel="noopener noreferrer" aria-label={`Open ${visible(nameOf(file))}`} title="Open">
               <Icon name="enter" />
             </a>
           )
@@ -110,7 +110,7 @@ function Preview({ file, session, onBroken, onProblem }: PreviewGiven) {
   }, [session, file.sha256]);
   return (
     <div class="preview" ref={place} style={frameOf(file)} aria-busy={url === undefined}>
-      {url !== undefined && <img src={url} alt={file.name ? `Image ${file.name}` : "Image without a name"} onError={onBroken} />}
+      {url !== undefined && <img src={url} alt={file.name ? `Image ${visible(file.name)}` : "Image without a name"} onError={onBroken} />}
     </div>
   );
 }

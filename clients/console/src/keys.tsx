@@ -14,6 +14,7 @@ const KEYS: [string, string, () => void][] = [
   ["/", "Search sessions", () => focus("search")],
   ["n", "New chat", () => go(link.new())],
   ["m", "Write a message", () => focus("composer")],
+  ["a", "Attach files", () => document.getElementById("attach")?.click()],
   ["j", "Next session of the list", () => step(1)],
   ["k", "Previous session of the list", () => step(-1)],
   ["1", "Chat", () => tab(0)],

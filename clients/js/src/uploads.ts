@@ -52,9 +52,10 @@ export class Uploads {
     content: Content,
     session: () => Promise<string | undefined>,
     given?: AbortSignal,
-  ): Promise<{ message: string; files?: FilePart[] }> {
+  ): Promise<{ message?: string; files?: FilePart[] }> {
     const { text, files } = readContent(content);
     if (files.length === 0) return { message: text };
+    const message = text === "" ? {} : { message: text }; // the service takes no empty text
     given?.throwIfAborted();
     const session_id = files.some(({ input }) => isLocal(input)) ? await session() : undefined;
     const failed = new AbortController();
@@ -64,7 +65,7 @@ export class Uploads {
       return { ...part, after_text };
     });
     try {
-      return { message: text, files: await Promise.all(stored) };
+      return { ...message, files: await Promise.all(stored) };
     } catch (error) {
       failed.abort(error);
       await Promise.allSettled(stored);

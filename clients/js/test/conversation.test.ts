@@ -116,3 +116,19 @@ test("the message of a run stands before what the run has said, and once", () =>
   conversation.insert("Next", "r2");
   assert.deepEqual(conversation.items.map((item) => item.text), ["Hi", "Tea", "Next"]);
 });
+
+test("files come with messages, and with the stored results of calls that the stream has shown", () => {
+  const conversation = new Conversation("ses");
+  const file = { kind: "image", media_type: "image/png", sha256: "a".repeat(64), size: 3, name: "a.png", after_text: 2 } as const;
+  conversation.insert("Hi", "r1", [file]);
+  conversation.load([{ ...about, role: "user", content: "Look", files: [file] }, answer("First.", 1, ["c1"])], none);
+  const users = conversation.items.filter((item) => item.type === "user");
+  assert.deepEqual(users.map((user) => user.files), [[file], [file]]);
+  const chunk = { type: "tool_end", step: 1, tool_call_id: "c1", tool_name: "look", result: "seen" };
+  conversation.take(messageOf("ses", { session_id: "ses", run_id: "r1", sequence: 1, kind: "chunk", chunk }));
+  assert.deepEqual(conversation.calls.get("c1")?.files, [], "the stream does not contain them");
+  const result = { ...about, role: "tool", tool_call_id: "c1", tool_name: "look", content: "seen", success: true, files: [file] } as const;
+  assert.deepEqual(conversation.addFiles([result]).map((call) => call.id), ["c1"]);
+  assert.deepEqual(conversation.calls.get("c1")?.files, [file]);
+  assert.deepEqual(conversation.addFiles([result, { ...result, tool_call_id: "c9" }]), [], "they are added once");
+});
