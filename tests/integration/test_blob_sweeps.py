@@ -32,7 +32,7 @@ class Partitions(MemoryStateStore):
         super().__init__()
         self.read: list[str] = []
 
-    async def query(self, table: str, partition: str, **bounds: object) -> list[Row]:  # type: ignore[override]
+    async def query(self, table: str, partition: str, **bounds: object) -> list[Row]:
         if partition.startswith("blobs-due#"):
             self.read.append(partition)
         return await super().query(table, partition, **bounds)  # type: ignore[arg-type]

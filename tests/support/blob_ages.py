@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from helix.ports.state_store import StateStore, Update
+from helix.ports.state_store import Operation, StateStore, Update
 from helix.services.blob_rows import blob_key, due_deletes, due_put, read_blob
 
 LONG_AGO = 1.0
@@ -13,5 +13,5 @@ async def due_now(store: StateStore, owner: str, sha256: str) -> None:
     key = blob_key(owner, sha256)
     row = read_blob(owner, sha256, (await store.get([key]))[0])
     assert row is not None and row.due is not None, "a session holds the file"
-    moved = [*due_deletes(row), due_put(owner, sha256, row, LONG_AGO)]
+    moved: list[Operation] = [*due_deletes(row), due_put(owner, sha256, row, LONG_AGO)]
     await store.transact("due_now", [Update(key, set={"due": LONG_AGO}), *moved])
