@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from tests.integration.test_damaged_reads import opened
 from tests.integration.test_request_heads import FIXED, MOODY, Counting, Recorder, check, heads_of, run, use
-
 from tests.support.context_talk import S
 
 from helix import Agent, LocalExecutor, MemoryStateStore

@@ -35,7 +35,7 @@ class CallHead:
     id: str = ""
     """The id of the head. Empty for a function agent, which calls no model."""
     shared: HeadRow | None = None
-    """The row, or the base, that is the same for all sessions. None if there is none."""
+    """The row, or the base, that is the same for all sessions. None if everything belongs to the session."""
     own: HeadRow | None = None
     """The row that belongs to the session. None if no field depends on the session."""
 
