@@ -1,4 +1,4 @@
-"""Exports contain the request heads that their model calls name, and imports verify them."""
+"""Request heads outside of their store: in exports, which contain those that their model calls name, and in replies."""
 
 from __future__ import annotations
 
@@ -68,6 +68,15 @@ async def test_a_page_of_rows_has_the_heads_that_it_names() -> None:
                 break
     assert all(page == sorted(page) for page in pages)
     assert sum(head in page for page in pages) > 1
+
+
+async def test_each_attempt_at_a_step_names_its_head() -> None:
+    store = Counting()
+    _, contexts = await exported(FIXED, store)
+    async with opened(store) as (client, _):
+        found = [dict(await client.get_step(S, step)) for step in (1, 2, 3)]
+    attempts: list[Any] = [step["attempts"] for step in found]
+    assert [[one["head"] for one in tries] for tries in attempts] == [[context.head] for context in contexts]
 
 
 async def test_a_changed_head_is_refused() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from tests.support.aws_resources import fresh, make_store, make_tables, moto
 from tests.support.context_talk import POLICIES, S, Talk, agent, talk
 from tests.support_budgets import Prices, manager, says
 
@@ -118,16 +120,17 @@ async def check(store: StateStore, session_id: str = S) -> None:
 
 
 class Counting(MemoryStateStore):
-    """A store that keeps the names and keys of its transactions, and the keys of its reads."""
+    """A store that keeps the transactions of steps, and the keys of all writes and reads."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.names: list[str] = []
+        self.steps: list[tuple[str, int]] = []
         self.read: list[Key] = []
         self.put: list[Key] = []
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
-        self.names.append(name)
+        if name in ("put_head", "claim_step", "stage", "commit"):
+            self.steps.append((name, len(operations)))
         self.put += [operation.key for operation in operations]
         await super().transact(name, operations)
 
@@ -164,11 +167,11 @@ async def test_a_fixed_head_is_stored_once_and_a_step_writes_nothing_more() -> N
     store = Counting()
     async with LocalExecutor(store=store, model=Recorder(use("look", place="here"), "Empty.").adapter()) as executor:
         await run(executor, FIXED, "first")
-        names, _ = list(store.names), store.read.clear()
-        store.names.clear()
+        first, _ = list(store.steps), store.read.clear()
+        store.steps.clear()
         await run(executor, FIXED, "second")
-    assert names.count("put_head") == 1 and len(store.shared()) == 1
-    assert [name for name in names if name != "put_head"] == store.names
+    assert first == [("put_head", 1), *store.steps] and len(store.shared()) == 1
+    assert store.steps == [("claim_step", 1), ("stage", 3), ("claim_step", 2), ("commit", 4)]
     assert [key for key in store.read if key.partition.startswith("head#")] == []
     (ident,) = {call.head for call in await session_calls(store, "second")}
     assert 2 * len(f',"head":"{ident}"') <= 70  # in the claim, and in the answer
@@ -399,3 +402,19 @@ async def test_a_row_that_names_a_missing_head_breaks_an_invariant() -> None:
         found = await executor.sessions.get_context(S, 1, agent=FIXED)
     assert found.request is None and head_sort(found.head or "") == key.sort
     assert found.system_prompt == "You look at places."
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("who", [FIXED, MOODY], ids=["fixed", "moody"])
+async def test_a_head_beyond_the_size_of_a_row_is_stored_on_dynamodb(who: Agent[Any, Any]) -> None:
+    """A row of DynamoDB has at most 400 KB."""
+    long = "".join(f"{n:x} " for n in range(100_000))
+    prompt = long if who is FIXED else lambda state: f"{state.mood} {long}"
+    model = Recorder("Hello.")
+    with moto() as aws:
+        make_tables(aws["dynamodb"], prefix := fresh())
+        store = make_store(aws["dynamodb"], aws["s3"], prefix)
+        async with LocalExecutor(store=store, model=model.adapter()) as executor:
+            await run(executor, replace(who, system_prompt=prompt))
+            assert (await executor.sessions.get_context(S, 1)).request == sent_by(model.requests[0])
+            await check(store)

@@ -2869,7 +2869,7 @@ export interface ContextFound {
    */
   output_limit: number | null;
   /**
-   * The recorded request head: the system prompt, the tools and the settings as they were sent. None if `head` is None, or if the session comes from an export without it.
+   * The recorded request head: the system prompt, the tools and the settings as they were sent. None if `head` is None, or if the head is missing from the store.
    */
   request: RequestHead | null;
   /**

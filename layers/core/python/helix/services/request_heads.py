@@ -96,7 +96,7 @@ class RequestHeads:
 
 
 async def read_head(store: StateStore, session_id: str, ident: str) -> RequestHead | None:
-    """Return a head that a row of the session names. None if it is missing, as in a session from an old export."""
+    """Return a head that a row of the session names. None if it, or its base, is missing from the store."""
     row = (await read_head_rows(store, session_id, [ident])).get(ident)
     if row is None:
         return None
