@@ -65,7 +65,7 @@ class Rights:
 
     def _call_model(self, role: iam.Role) -> None:
         self._storage.grant_rows(role, "sessions", *STEP)
-        # For budget reservations and the response cache.
+        # For budget reservations, the response cache and request heads.
         self._storage.grant_rows(role, "control", *COUNT, CHECK)
         self._storage.grant_overflow(role)
         # It shows files to models, and stores those that inline tools return.

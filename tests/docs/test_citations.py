@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from helix.core import entries, rows, run_row, session_row, view_row
+from helix.core import entries, request_heads, rows, run_row, session_row, view_row
 
 ROOT = Path(__file__).parents[2]
 CITED = ("protocol.md", "appendix/semantics.md")
@@ -27,6 +27,7 @@ SECTIONS: dict[str, list[type[BaseModel]]] = {
     "row-lineage": [rows.LineageRow],
     "row-stop": [rows.StopRow],
     "row-attempt": [rows.AttemptRow],
+    "row-head": [request_heads.HeadRow, request_heads.RequestHead, request_heads.HeadTool],
     "row-view": [view_row.ViewRow, view_row.ContextMark],
     "row-parts": [
         *(rows.ErrorInfo, rows.Pending),
@@ -88,7 +89,7 @@ def test_every_stored_field_is_explained(anchor: str) -> None:
 
 
 def test_every_row_has_a_section() -> None:
-    modules = (rows, session_row, run_row, entries, view_row)
+    modules = (rows, session_row, run_row, entries, view_row, request_heads)
     kinds = {
         kind for m in modules for kind in vars(m).values() if isinstance(kind, type) and kind.__module__ == m.__name__
     }

@@ -11,15 +11,22 @@ import boto3
 import pytest
 from tests.functions.conftest import ACCOUNT, Functions
 from tests.functions.test_run_verbs import steps
+from tests.support.sample_files import png
 
 from helix import AgentClient
+from helix.adapters.memory_blobs import MemoryBlobs
 from helix.adapters.system import SystemIds
 from helix.core.delivery import Delivery
+from helix.core.file_checks import describe
+from helix.core.messages import files_of
 from helix.core.registry import AgentRegistry
 from helix.core.triggers import Trigger, dump_starts
 from helix.gateway.authoriser import ApiKeys, Principal
 from helix.gateway.lambdas_http import SPARE_S, HttpEvent, serve_http
 from helix.runtime.verbs import CallModelEvent, call_model
+from helix.services.blob_rows import blob_owner
+from helix.services.file_inputs import ReadFile
+from helix.services.session_files import SessionFiles
 
 HELLO = {"agent": "helper", "message": "hello"}
 
@@ -244,3 +251,23 @@ def test_a_function_agent_gets_its_parameters(api: Api) -> None:
         ended[given["a"]] = again[1]
     assert (ended[2]["status"], ended[2]["output"]) == ("completed", 3)
     assert ended["two"]["status"] == "failed" and "parameters of 'adder': a" in ended["two"]["error"], ended["two"]
+
+
+def test_a_request_names_files_that_its_user_uploaded(api: Api) -> None:
+    app, data = api.functions.app, png(6, 4)
+    app.engine.files = SessionFiles(app.store, MemoryBlobs(), api.functions.clock, app.ids)
+    part = describe(data, name="a.png")
+    app.run(app.engine.files.uploads.store(blob_owner("ada", ""), [ReadFile(part, data)]))
+    linked = {"kind": "image", "media_type": "image/png", "url": "https://example.com/b.png", "after_text": 5}
+    body = {"agent": "helper", "message": "hello", "files": [part.model_dump(mode="json"), linked]}
+    once = [api.ask("POST /run", body, key="order-7") for _ in range(2)]
+    assert [status for status, _ in once] == [202, 202] and once[0][1]["run_id"] == once[1][1]["run_id"]
+    (message,) = app.run(app.executor.sessions.get_messages(once[0][1]["session_id"])).messages
+    assert [(file.name, file.width, file.url) for file in files_of([message])] == [
+        ("a.png", 6, None),
+        (None, None, "https://example.com/b.png"),
+    ]
+    status, refused = api.ask("POST /run", body, user="bob")
+    assert (status, refused["error"]["code"]) == (404, "file_missing")
+    status, refused = api.ask("POST /run", {**body, "files": [{**linked, "url": "http://example.com/b.png"}]})
+    assert (status, refused["error"]["code"]) == (400, "invalid_file")

@@ -64,9 +64,9 @@ def event(trigger: str, given: dict[str, Any], ident: str = "m1") -> dict[str, A
     return message({"trigger": trigger, "event": given}, ident)
 
 
-def deliver(functions: Functions, *records: dict[str, Any]) -> list[str]:
+def deliver(functions: Functions, *records: dict[str, Any], left_s: float = 30.0) -> list[str]:
     """Deliver messages and return the ids of those that SQS has to deliver again."""
-    answer = functions.invoke("start_triggered", {"Records": list(records)})
+    answer = functions.invoke("start_triggered", {"Records": list(records)}, left_s=left_s)
     return [failure["itemIdentifier"] for failure in answer["batchItemFailures"]]
 
 
@@ -322,3 +322,19 @@ def test_an_event_waits_while_its_object_cannot_be_read(functions: Functions, in
     incoming.put_object(Bucket="incoming", Key="a.txt", Body=b"Dear desk")
     assert deliver(functions, created("a.txt")) == []
     assert [data for _, _, data in attached(functions)] == [b"Dear desk"]
+
+
+def test_messages_that_the_function_has_no_time_for_come_again(
+    functions: Functions, incoming: Any, failed: str
+) -> None:
+    for key in ("a.txt", "b.txt"):
+        incoming.put_object(Bucket="incoming", Key=key, Body=key.encode())
+
+    def is_slow(**_: Any) -> None:
+        functions.clock.ahead_s += 25
+
+    functions.app.client("s3").meta.events.register("before-call.s3.GetObject", is_slow)
+    batch = created("a.txt"), created("b.txt")
+    assert deliver(functions, *batch) == ["b.txt/0F"] and not dead(failed)
+    assert deliver(functions, *batch) == []
+    assert sorted(data for _, _, data in attached(functions)) == [b"a.txt", b"b.txt"]

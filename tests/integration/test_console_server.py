@@ -18,12 +18,13 @@ from tests.support.command_line import CommandLine
 from helix import Agent, LLMConfig, LocalExecutor, ScriptedModel
 from helix.client import HelixClient
 from helix.console.here import serve_console
-from helix.console.server import ConsoleServer, Service
+from helix.console.server import ConsoleServer, Service, storage_of
 from helix.core.errors import HelixError, NotAuthenticatedError
 from helix.core.registry import AgentRegistry
 from helix.gateway.console_page import STATIC
 
-SERVICE = Service("wss://abc.execute-api.eu-central-1.amazonaws.com/dev", "helix_key", "a test", ["desk"])
+FILES = "https://bucket.s3.eu-central-1.amazonaws.com"
+SERVICE = Service("wss://abc.execute-api.eu-central-1.amazonaws.com/dev", "helix_key", "a test", ["desk"], FILES)
 MOST_BYTES = 150_000
 
 
@@ -104,9 +105,8 @@ def test_every_answer_says_what_the_page_may_do(console: ConsoleServer) -> None:
         policy = dict(part.split(" ", 1) for part in headers["content-security-policy"].split("; "))
         assert policy["default-src"] == "'none'" and policy["frame-ancestors"] == "'none'"
         assert policy["script-src"] == policy["style-src"] == "'self'"
-        files = "https://*.s3.eu-central-1.amazonaws.com"
-        assert policy["connect-src"] == f"'self' wss://abc.execute-api.eu-central-1.amazonaws.com {files}"
-        assert policy["img-src"] == f"'self' blob: {files}"
+        assert policy["connect-src"] == f"'self' wss://abc.execute-api.eu-central-1.amazonaws.com {FILES}"
+        assert policy["img-src"] == f"'self' blob: {FILES}"
         assert "unsafe" not in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff" and headers["referrer-policy"] == "no-referrer"
 
@@ -179,3 +179,9 @@ def test_hostile_codes_are_refused(console: ConsoleServer) -> None:
             body = json.dumps({"code": hostile(rng)}, ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass")
         status, _, answer = asked(console, "POST", "/sign-in", body)
         assert status == (413 if len(body) > 4096 else 403) and b"helix_key" not in answer, (status, body[:200])
+
+
+def test_the_files_of_a_service_are_in_its_region_if_only_its_address_is_known() -> None:
+    assert storage_of("wss://a1.execute-api.eu-central-1.amazonaws.com/x") == "https://*.s3.eu-central-1.amazonaws.com"
+    assert storage_of("wss://chat.example.com") == "https://*.amazonaws.com"
+    assert storage_of("ws://127.0.0.1:4566/x") == "http://127.0.0.1:*"

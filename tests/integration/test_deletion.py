@@ -51,9 +51,10 @@ def streams_of(store: Any, kind: str) -> StreamManager:
 
 
 def left(store: MemoryStateStore) -> list[Any]:
-    """Return all rows except usage counts and tombstones."""
+    """Return all rows except usage counts, shared request heads and tombstones."""
+    kept = ("usage", "head#")
     return [
-        key for key, value in store._rows.items() if not key.partition.startswith("usage") and "buried_at" not in value
+        key for key, value in store._rows.items() if not key.partition.startswith(kept) and "buried_at" not in value
     ]
 
 

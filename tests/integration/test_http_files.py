@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from typing import Any
 
 import httpx
 import pytest
 from tests.integration.test_http import post, who
 from tests.support.asgi_server import serving
+from tests.support.front_ends import JS, install
 from tests.support.sample_files import pdf, png, wav
 
 import helix.http
@@ -28,6 +31,7 @@ ANN = {"x-user": "ann"}
 BOB = {"x-user": "bob"}
 PHOTO, PAPER = png(6, 4), pdf(2)
 URL = "https://example.com/a.png"
+NOTE = sha256(b"A note.").hexdigest()
 UI = ["ai-sdk", "ai-sdk-v6"]
 desk = Agent(name="desk", system_prompt="Look.", llm_config=LLMConfig(model="scripted"))
 
@@ -37,7 +41,7 @@ class Looks:
 
     def __init__(self) -> None:
         self.seen: list[list[bytes | str]] = []
-        self._scripted = ScriptedModel(["One.", "Two.", "Three.", "Four."], by="queue")
+        self._scripted = ScriptedModel(["One.", "Two.", "Three.", "Four.", "Five."], by="queue")
 
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
         self.seen.append([file.url or await request.files.read(file) for file in files_of(request.messages)])
@@ -48,7 +52,7 @@ class Looks:
 async def served(**options: Any) -> AsyncIterator[tuple[httpx.AsyncClient, LocalExecutor, Looks]]:
     model = Looks()
     async with LocalExecutor(MemoryStateStore(), model=model) as executor:
-        async with serving(helix.http.app(executor, [desk], user=who, **options)) as url:
+        async with serving(helix.http.app(executor, [desk], **{"user": who, **options})) as url:
             async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=20) as client:
                 yield client, executor, model
 
@@ -230,8 +234,8 @@ async def test_a_page_that_loads_gets_its_files_and_sends_them_back(encoding: st
     async with served() as (client, executor, model):
         await post(client, f"/desk/{encoding}", ui(*parts))
         loaded = (await client.get(f"/desk/{encoding}/chat/messages", headers=ANN)).json()["messages"][0]
-        sha256 = (await said(executor)).files[0].sha256
-        address = f"/desk/{encoding}/chat/files/{sha256}?name=%C3%A4%20b.png"
+        stored = (await said(executor)).files[0].sha256
+        address = f"/desk/{encoding}/chat/files/{stored}?name=%C3%A4%20b.png"
         assert loaded["parts"] == [parts[0], {**parts[1], "url": address}, *parts[2:]]
         again = {"id": "chat", "messages": [loaded], "trigger": "submit-message"}
         await post(client, f"/desk/{encoding}", again)
@@ -261,15 +265,15 @@ async def test_an_ag_ui_client_sends_back_what_a_snapshot_gave_it() -> None:
         await post(client, "/desk/ag-ui", PARTS["ag-ui"])
         loaded = (await client.get("/desk/ag-ui/chat/messages", headers=ANN)).json()["messages"][0]
         first, photo, *_ = loaded["content"]
-        sha256 = (await said(executor)).files[0].sha256
-        source = {"type": "file", "value": sha256, "provider": "helix", "mimeType": "image/png"}
+        stored = (await said(executor)).files[0].sha256
+        source = {"type": "file", "value": stored, "provider": "helix", "mimeType": "image/png"}
         assert (first, photo) == (
             text("What is on"),
             {"type": "image", "source": source, "metadata": {"filename": "a.png"}},
         )
         await post(client, "/desk/ag-ui", {"threadId": "chat", "runId": "r2", "messages": [loaded]})
         assert await run_count(executor) == 1, "the message is known"
-        binary = {"type": "binary", "mimeType": "image/png", "id": sha256}
+        binary = {"type": "binary", "mimeType": "image/png", "id": stored}
         await post(
             client, "/desk/ag-ui", {"threadId": "chat", "runId": "r3", "messages": [{**loaded, "content": [binary]}]}
         )
@@ -332,6 +336,35 @@ async def test_a_download_from_s3_is_a_redirect() -> None:
                 assert found.headers["location"].endswith("?name=a.png&expires=900")
                 unknown = await client.get(f"/desk/ai-sdk/chat/files/{'0' * 64}", headers=ANN)
                 assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "file_missing")
+
+
+@pytest.mark.slow  # it starts Node
+async def test_the_clients_of_the_front_ends_send_files_and_get_them_back() -> None:
+    """`Chat` with `DefaultChatTransport` (the core of `useChat`) and `HttpAgent` are both unmodified."""
+    install()
+    async with served(user=None) as (client, executor, model):
+        node = await asyncio.create_subprocess_exec(
+            *(JS / "node_modules/.bin/node", JS / "files.mjs", str(client.base_url).rstrip("/")),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        found = json.loads((await node.communicate())[0])
+        assert found["chat"]["errors"] == [] and found["chat"]["saved"] == "A note."
+        asked, answer = found["chat"]["messages"]
+        assert [part["type"] for part in asked["parts"]] == ["file", "text"]
+        assert asked["parts"][0]["filename"] == "a.txt" and answer["parts"][-1]["text"] == "Two."
+        assert model.seen == [[b"A note."]] * 4 + [[b"A note."] * 2]
+        file = {"type": "document", "metadata": {"filename": "a.txt"}}
+        file["source"] = {"type": "file", "provider": "helix", "mimeType": "text/plain", "value": NOTE}
+        assert found["agent"]["file"] == file
+        contents = [message["content"] for message in found["agent"]["messages"]]
+        assert contents == [[text("Read it again"), file], "Four.", [file], "Five."]
+        stored = (await executor.sessions.get_messages("thread")).messages
+        assert [(message.content, len(files_of([message]))) for message in stored] == [
+            ("Read it again", 1),
+            ("Four.", 0),
+            ("", 1),
+            ("Five.", 0),
+        ]
 
 
 @pytest.mark.parametrize("encoding", PARTS)

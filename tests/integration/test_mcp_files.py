@@ -15,7 +15,7 @@ from mcp_types import CallToolResult
 from tests.support.sample_files import pdf, png, wav
 
 from helix import Agent, LLMConfig, LocalExecutor, MemoryStateStore, ScriptedModel
-from helix.adapters.mcp import MCPServer
+from helix.adapters.mcp import MCPServer, mcp_tools
 from helix.adapters.mcp_results import result_content, without_files
 from helix.core.errors import ToolError
 from helix.core.files import File
@@ -103,6 +103,26 @@ def test_an_executor_without_a_place_for_files_gets_notes() -> None:
     assert without_files(found) == f"Here:\n{note}"
     plain: list[Any] = ["text", ["a", 1], {"a": 1}]
     assert [without_files(given) for given in plain] == plain
+
+
+@pytest.mark.parametrize("stores", [True, False])
+async def test_the_result_of_a_run_depends_on_the_place_for_files(
+    stores: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def call_tool(self: MCPServer, *_: Any, **__: Any) -> Any:
+        return content_of(TEXT, image(base64(PHOTO)))
+
+    monkeypatch.setattr(MCPServer, "call", call_tool)
+    tools = mcp_tools(MCPServer(command="none"), [{"name": "look"}])
+    agent = Agent(name="desk", system_prompt="Look.", tools=tools, llm_config=LLMConfig(model="scripted"))
+    model = ScriptedModel([{"tool_calls": [{"name": "look", "arguments": {}}]}, "Seen."])
+    async with LocalExecutor(MemoryStateStore(), model=model) as executor:
+        executor.engine.files = executor.engine.files if stores else None
+        await (await executor.execute(agent, "Look.", session_id="ses")).result()
+        messages = (await executor.sessions.get_messages("ses")).messages
+        (result,) = [message for message in messages if isinstance(message, ToolResultMessage)]
+        note = f"Here:\n[file, image/png, {len(PHOTO)} bytes, not shown]"
+        assert result.success and (result.content, len(result.files)) == (("Here:", 1) if stores else (note, 0))
 
 
 @pytest.mark.slow  # it starts a process

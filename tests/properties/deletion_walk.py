@@ -321,10 +321,10 @@ class Walk:
             await asyncio.wait(left, timeout=seconds)
 
     async def left(self, last: Process) -> list[Any]:
-        """Return all rows except usage counts and tombstones."""
+        """Return all rows except usage counts, shared request heads and tombstones."""
         found: list[Any] = []
         for table, partition in sorted(self.touched):
-            if not partition.startswith("usage"):
+            if not partition.startswith(("usage", "head#")):
                 rows = await last.inner.query(table, partition)
                 found += [row.key for row in rows if "buried_at" not in row.value]
         return found

@@ -96,7 +96,7 @@ def ui_fold(chunks: Sequence[JsonObject]) -> JsonObject | None:
 async def loaded_answers(executor: Executor, session_id: str, version: Version) -> list[JsonObject]:
     """Return the answers of a page that loads."""
     session = await executor.engine.history.existing(session_id)
-    return [one for one in await ui_conversation(executor, session, version, "files/") if one["role"] == "assistant"]
+    return [one for one in await ui_conversation(executor, session, version, "/files") if one["role"] == "assistant"]
 
 
 def _answers(log: Sequence[StreamMessage], root: str, end: int) -> dict[str, bool]:

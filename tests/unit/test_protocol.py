@@ -19,6 +19,7 @@ from helix.core.errors import (
     CallerError,
     CannotResumeError,
     DefinitionError,
+    FileMissingError,
     HelixError,
     InvalidInputError,
     ModelError,
@@ -262,6 +263,8 @@ def _made_of_a_message(cls: type[HelixError]) -> bool:
 
 
 ERRORS = [
+    FileMissingError("0" * 64, "a.png"),
+    FileMissingError("0" * 64),
     AgentAlreadyRunningError("s", "r"),
     AgentAlreadyRunningError("s"),
     SessionNotFoundError("s"),

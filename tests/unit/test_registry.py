@@ -1,10 +1,16 @@
 """The registry returns agents by name, and each name is registered once."""
 
 import pytest
+from pydantic import BaseModel
 from tests.support_definitions import agent, lookup
 
+from helix import create_sub_agent_tool
 from helix.core.errors import AgentNotFoundError, DefinitionError
 from helix.core.registry import AgentFactoryContext, AgentRegistry, default_registry
+
+
+class Found(BaseModel):
+    place: str
 
 
 def test_registry_resolves_by_name() -> None:
@@ -21,6 +27,16 @@ def test_registry_resolves_by_name() -> None:
         AgentNotFoundError, match="no agent 'x' is registered in this process; registered: custom, rese"
     ):
         registry.resolve("x")
+
+
+def test_agents_of_a_factory_are_known_as_such() -> None:
+    registry = AgentRegistry()
+    registry.register(agent())
+    below = agent(name="below", output_schema=Found)
+    registry.register_factory("custom", lambda _: agent(name="custom", tools=[create_sub_agent_tool(below)]))
+    assert not below.made_by_factory
+    assert registry.resolve("custom").made_by_factory and below.made_by_factory
+    assert not registry.resolve("researcher").made_by_factory
 
 
 def test_registry_names_are_given_once() -> None:

@@ -2979,6 +2979,10 @@ export interface ContextFound {
    */
   count: number;
   /**
+   * The id of the recorded request head of the step: of its answer, or else of its last attempt. None if there is none, as for a step that has not been attempted, and for steps of earlier versions.
+   */
+  head: string | null;
+  /**
    * The number of messages at the beginning of the history that are not shown.
    */
   hidden: number;
@@ -2986,6 +2990,18 @@ export interface ContextFound {
    * The messages as they were shown, oldest first. If earlier ones are hidden, the first message stands for them.
    */
   messages: (SystemMessage | UserMessage | AssistantMessage | ToolResultMessage)[];
+  /**
+   * The model that answered, or the model of the last attempt at a step without an answer. None if it is not known.
+   */
+  model: string | null;
+  /**
+   * The maximum number of tokens in the answer, if budgets set it. None: `request.settings` has the agent's limit, if any.
+   */
+  output_limit: number | null;
+  /**
+   * The recorded request head: the system prompt, the tools and the settings as they were sent. None if `head` is None, or if the head is missing from the store.
+   */
+  request: RequestHead | null;
   /**
    * The run that bought the step. None for the next step, which is not bought yet.
    */
@@ -3003,13 +3019,65 @@ export interface ContextFound {
    */
   summary: string;
   /**
-   * The agent's present system prompt. None if it depends on the custom state, or if the agent is not known here.
+   * The system prompt that was sent. Without a recorded head it is the agent's present prompt, or None if that depends on the custom state, or if the agent is not known here.
    */
   system_prompt: string | null;
   /**
    * The view. None: the whole history is shown.
    */
   view: ViewFound | null;
+}
+/**
+ * The part of a request that is not conversation.
+ */
+export interface RequestHead {
+  /**
+   * The JSON schema of the agent's output. None if its output is text, and for the request of a summary.
+   */
+  output_schema: {
+    [k: string]: unknown;
+  } | null;
+  /**
+   * The settings that differ from the defaults of `LLMConfig`, without the model, retries and timeouts. Provider options that may be secrets have the value `(not stored)`.
+   */
+  settings: {
+    [k: string]: unknown;
+  };
+  /**
+   * The system prompt. Empty if none was sent.
+   */
+  system_prompt: string;
+  /**
+   * The tool choice that was sent: `auto`, `required`, `none` or a tool's name.
+   */
+  tool_choice: string;
+  /**
+   * The tools in the order in which they were sent.
+   */
+  tools: HeadTool[];
+}
+/**
+ * A tool as the model was told about it.
+ */
+export interface HeadTool {
+  /**
+   * The text that tells the model what the tool does.
+   */
+  description: string;
+  /**
+   * The name by which the model calls the tool.
+   */
+  name: string;
+  /**
+   * The JSON schema of the arguments.
+   */
+  parameters: {
+    [k: string]: unknown;
+  };
+  /**
+   * Whether the provider was asked to constrain the arguments to the schema.
+   */
+  strict: boolean;
 }
 /**
  * The view of a history that a model was shown, and its cost.
@@ -3565,6 +3633,10 @@ export interface RunRow {
    */
   first_step: number;
   /**
+   * The id of the request head of that call. Empty if no call was open.
+   */
+  head: string;
+  /**
    * The input `message` and `state` of the run. None if it continues without a message.
    */
   input: {
@@ -3602,6 +3674,10 @@ export interface RunRow {
    * The output of the run. None if it had none.
    */
   output: unknown;
+  /**
+   * The output limit of that call in tokens, as in the session's row. None if budgets set none.
+   */
+  output_limit: number | null;
   /**
    * The cost of the late answers beyond their reservations, in micro-dollars.
    */
@@ -4023,6 +4099,10 @@ export interface Attempt {
    */
   error: string | null;
   /**
+   * The id of the request head that was sent (`get_context` returns the head of a step). None if not recorded.
+   */
+  head: string | null;
+  /**
    * The model that answered, or else the agent's configured model. None if not known.
    */
   model: string | null;
@@ -4030,6 +4110,10 @@ export interface Attempt {
    * `open` while the attempt is in progress, otherwise as in `helix.services.session_calls.ModelCall`.
    */
   outcome: "open" | "answered" | "summary" | "failed" | "lost" | "cancelled" | "dead";
+  /**
+   * The maximum number of tokens in the answer, if budgets set it. None if they did not.
+   */
+  output_limit: number | null;
   /**
    * The reason that readers were given when `text` was discarded.
    */
@@ -4429,7 +4513,7 @@ export interface RowPage {
    */
   cursor: string | null;
   /**
-   * A page of stored rows, sorted by key. Each row is `[sort, value]`: its sort key and its JSON value.
+   * A page of stored rows, sorted by key. Each row is `[sort, value]`: its sort key and its JSON value. Request heads (`q#<id>`) that all sessions share are included beside the rows that name them, so two pages may have the same one.
    */
   rows: [unknown, unknown][];
 }

@@ -78,6 +78,7 @@ class Agent(Generic[StateT, OutputT]):
     resources: JsonObject = field(default_factory=dict)
     """The replicas, CPU and memory that the agent requests, under the long names of `core.resources`. If empty, the
     agent shares the functions of the default profile."""
+    made_by_factory = False  # not a field of a definition: `AgentRegistry.resolve` sets it, also on sub-agents
 
     def __post_init__(self, model: str | Route | None) -> None:
         owner = f"agent {self.name!r}"

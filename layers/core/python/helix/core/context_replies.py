@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from helix.core.messages import Message, Record
+from helix.core.request_heads import RequestHead
 from helix.core.usage import Usage
 from helix.core.view_row import ViewCause
 
@@ -37,8 +38,20 @@ class ContextFound(Record):
     """The number of the step."""
     run_id: str | None
     """The run that bought the step. None for the next step, which is not bought yet."""
+    model: str | None = None
+    """The model that answered, or the model of the last attempt at a step without an answer. None if it is not known."""
+    output_limit: int | None = None
+    """The maximum number of tokens in the answer, if budgets set it. None: `request.settings` has the agent's limit, if
+    any."""
+    head: str | None = None
+    """The id of the recorded request head of the step: of its answer, or else of its last attempt. None if there is
+    none, as for a step that has not been attempted, and for steps of earlier versions."""
+    request: RequestHead | None = None
+    """The recorded request head: the system prompt, the tools and the settings as they were sent. None if `head` is
+    None, or if the head is missing from the store."""
     system_prompt: str | None
-    """The agent's present system prompt. None if it depends on the custom state, or if the agent is not known here."""
+    """The system prompt that was sent. Without a recorded head it is the agent's present prompt, or None if that depends
+    on the custom state, or if the agent is not known here."""
     messages: list[Message]
     """The messages as they were shown, oldest first. If earlier ones are hidden, the first message stands for them."""
     count: int

@@ -5,6 +5,7 @@ Law: a message is written once, at its final position. Only a call's row changes
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 from pydantic import Field
@@ -13,7 +14,9 @@ from helix.core.compact import StoredUsage
 from helix.core.errors import damaged_row
 from helix.core.files import FilePart
 from helix.core.json import JsonObject
+from helix.core.lineage import find_spans
 from helix.core.messages import (
+    AnyMessage,
     AssistantMessage,
     Edit,
     EditedArguments,
@@ -23,7 +26,7 @@ from helix.core.messages import (
     ToolResultMessage,
     UserMessage,
 )
-from helix.core.rows import Pending
+from helix.core.rows import LineageRow, Pending
 from helix.core.status import ResultSource
 from helix.core.stored import AsStored, Stored
 from helix.core.usage import Usage
@@ -87,6 +90,11 @@ class AssistantRow(Stored):
     """The reason why the model stopped (`core.steps.StopReason`). None if the provider gave none."""
     model: str | None = None
     """The model that answered. None if it is not known."""
+    head: str = ""
+    """The id of the request head that was sent (docs/protocol.md#row-head). Empty in rows of earlier versions, and for a
+    function agent."""
+    output_limit: int | None = None
+    """The maximum number of tokens in the answer, if budgets set it. None: the head has the agent's limit, if any."""
     cached: bool = False
     """Whether the answer came from the response cache, without a model call."""
     without_reasoning: bool = False
@@ -245,3 +253,10 @@ def message_of(entry: AnyEntry, lineage: int, index: int) -> UserMessage | Assis
                 success=bool(entry.success),
                 metadata={} if entry.edited is None else {"edited": entry.edited.model_dump(mode="json")},
             )
+
+
+def messages_of(row: LineageRow, start: int, entries: Sequence[AnyEntry]) -> list[AnyMessage]:
+    """Convert consecutive rows to their messages. `start`: the index in the lineage of the first."""
+    spans = find_spans(row, start, start + len(entries))
+    owners = [owner for owner, first, end in spans for _ in range(first, end)]
+    return [message_of(e, owner, start + i) for i, (e, owner) in enumerate(zip(entries, owners, strict=True))]

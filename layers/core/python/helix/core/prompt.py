@@ -50,9 +50,14 @@ def build_messages_for_llm(
     prompt = resolve_system_prompt(system_prompt, custom_state)
     built: list[AnyMessage] = [SystemMessage(content=prompt)] if prompt else []
     built.extend(messages if paired else map(edit_shown, repair_pairs(messages)))
-    if force_finish and built and built[-1].role in ("assistant", "tool"):
-        built.append(UserMessage(content=FINISH_NUDGE))
-    return built
+    return with_nudge(built) if force_finish else built
+
+
+def with_nudge(messages: list[AnyMessage]) -> list[AnyMessage]:
+    """Return the messages with a request to finish, unless the last one is a user's."""
+    if messages and messages[-1].role in ("assistant", "tool"):
+        return [*messages, UserMessage(content=FINISH_NUDGE)]
+    return messages
 
 
 def edit_shown(message: AnyMessage) -> AnyMessage:

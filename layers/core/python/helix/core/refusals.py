@@ -42,6 +42,7 @@ _MADE: Mapping[type[HelixError], Mapping[str, Any]] = {
     SessionNotFoundError: {"session_id": ""},
     QueueFullError: {"agent_type": "", "queued": 0, "limit": 0},
     AccessDeniedError: {"action": "", "resource": ""},
+    FileMissingError: {"address": "", "name": None},
 }
 """Errors that build their message from fields, with default values for these fields."""
 MAX_MESSAGE = 2_000
@@ -80,6 +81,8 @@ def refusal_of(error: BaseException) -> JsonObject:
     `recoverable`: the same request may succeed later, or after the connection has authenticated again.
     """
     details = {name: value for name in _DETAILS if isinstance(value := getattr(error, name, None), str | int)}
+    if isinstance(error, FileMissingError):
+        details |= {"address": error.address} | ({} if error.name is None else {"name": error.name})
     match error:
         case CallerError() | BudgetExceededError() | QueueFullError():
             again, message = isinstance(error, _AGAIN), str(error)

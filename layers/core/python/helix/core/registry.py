@@ -70,6 +70,7 @@ class AgentRegistry:
         made = factory(context or AgentFactoryContext())
         if not isinstance(made, Agent) or made.name != name:
             raise DefinitionError(f"agent {name!r}", "factory", f"must return an agent of that name, not {made!r}")
+        _mark_as_made(made)
         return made
 
     def get(self, name: str) -> AnyAgent | None:
@@ -102,6 +103,15 @@ def _check_agent(agent: Any) -> AnyAgent:
     if not isinstance(agent, Agent):
         raise DefinitionError("registry", "agent", f"{agent!r} is not an Agent")
     return agent
+
+
+def _mark_as_made(agent: AnyAgent) -> None:
+    """Mark the agent and its sub-agents, because their prompts and tools may contain values of the session."""
+    if not agent.made_by_factory:
+        object.__setattr__(agent, "made_by_factory", True)
+        for tool in agent.tools:
+            if tool.agent is not None:
+                _mark_as_made(tool.agent)
 
 
 default_registry = AgentRegistry()

@@ -24,6 +24,10 @@ class Attempt(Record):
     """`open` while the attempt is in progress, otherwise as in `helix.services.session_calls.ModelCall`."""
     model: str | None
     """The model that answered, or else the agent's configured model. None if not known."""
+    head: str | None
+    """The id of the request head that was sent (`get_context` returns the head of a step). None if not recorded."""
+    output_limit: int | None
+    """The maximum number of tokens in the answer, if budgets set it. None if they did not."""
     usage: Usage
     """The usage that the provider reported. Zero for `open`, `cancelled` and `dead` attempts: see `assumed_usd`."""
     assumed_usd: float

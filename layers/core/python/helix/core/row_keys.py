@@ -11,6 +11,7 @@
     t#<digest>         token              a parent's execution waiting for this session
     u#<run id>#<step>#<attempt>  attempt  a model call that left no answer in history
     b#<sha256>#<owner> held blob          a stored file that the session holds (`services.blob_rows`)
+    q#<id>             head               a request head that depends on the session (`core.request_heads`)
 
 Law: numbers are zero-padded, so keys of one kind sort numerically and one query can read a range of them.
 """
@@ -54,6 +55,10 @@ def token_sort(digest: str) -> str:
 
 def attempt_sort(run_id: str, step: int, attempt: int) -> str:
     return f"u#{run_id}#{step:08d}#{attempt:04d}"
+
+
+def head_sort(ident: str) -> str:
+    return f"q#{ident}"
 
 
 def checkpoint_id(session_id: str, step: int, now: float, version: int) -> str:

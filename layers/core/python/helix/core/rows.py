@@ -157,6 +157,11 @@ class AttemptRow(Stored):
     died."""
     model: str | None = None
     """The model that was called. None if it is not known."""
+    head: str = ""
+    """The id of the request head that was sent (docs/protocol.md#row-head). Empty in rows of earlier versions, and for a
+    function agent."""
+    output_limit: int | None = None
+    """The maximum number of tokens in the answer, if budgets set it. None: the head has the agent's limit, if any."""
     usage: StoredUsage = Usage()
     """The usage that the provider reported for a `summary`, `failed` or `lost` call. Zero for the other outcomes, whose
     usage is unknown."""

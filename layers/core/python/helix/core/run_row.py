@@ -94,6 +94,10 @@ class RunProgress(Stored):
     claim: StepClaim | None = None
     """The step claim that was open when the run ended. The run's effects count its reservation as spent. None if no
     call was open."""
+    head: str = ""
+    """The id of the request head of that call. Empty if no call was open."""
+    output_limit: int | None = None
+    """The output limit of that call in tokens, as in the session's row. None if budgets set none."""
 
 
 class RunMoney(Stored):

@@ -237,7 +237,9 @@ class RowPage(Record):
     """The result of `read_rows`."""
 
     rows: list[tuple[str, JsonObject]]
-    """A page of stored rows, sorted by key. Each row is `[sort, value]`: its sort key and its JSON value."""
+    """A page of stored rows, sorted by key. Each row is `[sort, value]`: its sort key and its JSON value. Request heads
+    (`q#<id>`) that all sessions share are included beside the rows that name them, so two pages may have the same
+    one."""
     cursor: str | None
     """The value of `after` for the next page. None on the last page."""
 

@@ -189,6 +189,11 @@ class SessionWork(Stored):
     """The staged step that is not yet part of history. None if there is no such step."""
     claim: StepClaim | None = None
     """The claim of the worker that is buying the next step. None while no step is being bought."""
+    head: str = ""
+    """The id of the request head that the worker sends (docs/protocol.md#row-head). Stored only beside `claim`."""
+    output_limit: int | None = None
+    """The maximum number of tokens in the answer, if budgets set it. Otherwise None: the head has the agent's own limit,
+    if any. Stored only beside `claim`."""
     pending: list[Pending] = Field(default_factory=list)
     """The calls that a paused session waits for. Empty in other states, and if a budget caused the pause."""
     lease_owner: str | None = None

@@ -25,6 +25,7 @@ from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
 from helix.ports.tracing import NoTracer, Tracer
 from helix.services.hook_manager import HookManager
+from helix.services.request_heads import RequestHeads
 from helix.services.row_budgets import RowBudgets
 from helix.services.row_cache import RowCache
 from helix.services.row_slots import RowSlots
@@ -151,6 +152,8 @@ class Engine:
     """The times and limits."""
     history: History = field(init=False)
     """The reader of sessions, with a cache of immutable rows."""
+    heads: RequestHeads = field(init=False)
+    """The store of request heads that are the same for all sessions."""
     counters: Counters = field(init=False)
     """The counters of usage."""
     stops: Stops = field(init=False)
@@ -163,6 +166,7 @@ class Engine:
 
     def __post_init__(self) -> None:
         self.history = History(self.store)
+        self.heads = RequestHeads(self.store)
         self.stops = Stops(self.store, self.settings.stop_poll_s)
         self.counters = Counters(self.store, self.clock, shards=self.placement.counter_shards)
 

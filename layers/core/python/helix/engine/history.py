@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 
 from helix.core.claim_plan import OpenRows
-from helix.core.entries import AnyEntry, AssistantRow, CallRow, message_of, parse_entry, pending_of
+from helix.core.entries import AnyEntry, AssistantRow, CallRow, message_of, messages_of, parse_entry, pending_of
 from helix.core.errors import CheckpointNotFoundError, RunNotFoundError, SessionNotFoundError
 from helix.core.json import JsonObject
 from helix.core.lineage import ROOT, find_spans
@@ -180,9 +180,7 @@ class History:
 
     async def read_messages(self, session_id: str, row: LineageRow, start: int, count: int) -> list[AnyMessage]:
         """Return messages `start` to `count` of the lineage, each with an id that names where it was written."""
-        entries = await self.entries(session_id, row, start, count)  # a damaged count fails here
-        owners = [owner for owner, first, end in find_spans(row, start, count) for _ in range(first, end)]
-        return [message_of(e, owner, start + i) for i, (e, owner) in enumerate(zip(entries, owners, strict=True))]
+        return messages_of(row, start, await self.entries(session_id, row, start, count))  # a damaged count fails here
 
     async def open_rows(self, session: SessionRow, *, ahead: bool = False) -> OpenRows | None:
         """Return the session's open step as stored, or None if it has no open step. `ahead`: the caller will also need
@@ -204,6 +202,7 @@ class History:
         if known is not None and have == len(known.messages) and len(before) == step.base - have:
             messages = [message_of(entry, session.lineage, have + i) for i, entry in enumerate(before)]
             self.cache.extend(session, known, messages)
+            self.cache.add_heads(session, before)
         answer = staged_answer(session, step, rows.get(base))
         calls = [rows.get(message_sort(session.lineage, step.base + 1 + i)) for i in range(step.calls)]
         return OpenRows(answer, [row if isinstance(row, CallRow) else None for row in calls])
@@ -312,9 +311,10 @@ class History:
         have = len((known := self.cache.conversation(session)).messages)
         if have < session.count:
             row = await self.lineage(session.session_id, session.lineage)
-            found = await self.read_messages(session.session_id, row, have, session.count)
+            entries = await self.entries(session.session_id, row, have, session.count)
+            self.cache.add_heads(session, entries)
             if have == len(known.messages):
-                self.cache.extend(session, known, found)
+                self.cache.extend(session, known, messages_of(row, have, entries))
         return known
 
     async def messages(self, session: SessionRow) -> Sequence[AnyMessage]:

@@ -7,10 +7,11 @@ sessions stay up to a total of `CACHED_BYTES`; the least recently used are evict
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
+from helix.core.entries import AnyEntry, AssistantRow
 from helix.core.json import JsonObject, size
 from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage
 from helix.core.session_row import SessionRow
@@ -46,6 +47,9 @@ class Known:
     """Custom states by the id of the checkpoint that holds them, at most `STATES`."""
     views: dict[int, ViewRow] = field(default_factory=dict)
     """Views by the session version in their key."""
+    heads: set[str] = field(default_factory=set)
+    """The ids of request heads that rows of the session name. They are stored, because a head is stored before the
+    first row that names it."""
     size: int = 0
     """The approximate size of everything cached here, in bytes."""
 
@@ -103,6 +107,11 @@ class SessionCache:
     def put_view(self, session: SessionRow, version: int, view: ViewRow) -> None:
         self.known(session.session_id, session.created_at).views[version] = view
         self._grow(session.session_id, session.created_at, MESSAGE_BYTES + len(view.summary))
+
+    def add_heads(self, session: SessionRow, entries: Iterable[AnyEntry]) -> None:
+        """Note the request heads that these messages of the session name."""
+        heads = {entry.head for entry in entries if isinstance(entry, AssistantRow) and entry.head}
+        self.known(session.session_id, session.created_at).heads.update(heads)
 
     def _grow(self, session_id: str, created_at: float, more: int) -> None:
         self.known(session_id, created_at).size += more

@@ -43,6 +43,9 @@ LATER: Final = (AgentAlreadyRunningError, StaleStateError)
 """Caller errors that are temporary, because the session is running. Operator errors count as temporary too."""
 PREFIX: Final = "trigger:"
 MAX_REASON: Final = 512
+SPARE_S: Final = 10.0
+"""The time that one message may take, in seconds. A message is not started later than this before the function's end. A
+batch with large objects may take longer than the function has."""
 
 
 class QueueRecord(BaseModel):
@@ -79,6 +82,9 @@ async def start_triggered(app: Application, event: QueueEvent, delivery: Deliver
     """Start the runs of the messages. Return to SQS the messages that must be delivered again."""
     again: list[Any] = []
     for record in event.records:
+        if app.clock.now() > delivery.deadline - SPARE_S:
+            again.append({"itemIdentifier": record.message_id})
+            continue
         try:
             await _start(app, record)
         except Exception as error:

@@ -17,6 +17,7 @@ from helix.core.handles import SessionState, with_parameters
 from helix.core.json import JsonObject, size
 from helix.core.request_fields import PAGE
 from helix.core.requests import ReadStream
+from helix.core.row_keys import head_sort
 from helix.core.session_requests import (
     DiffCheckpoints,
     GetCheckpoint,
@@ -31,7 +32,9 @@ from helix.core.signatures import parameters_of
 from helix.engine.runs.admission import in_line
 from helix.gateway.backend import Backend
 from helix.gateway.connections import Connection
+from helix.ports.state_store import StateStore
 from helix.runtime.handle import result_of
+from helix.services.request_heads import head_value, shared_heads
 from helix.sessions.diffs import diff_points
 from helix.sessions.exports import KINDS
 from helix.sessions.users import list_of_users
@@ -231,6 +234,14 @@ async def read_stream(backend: Backend, caller: Connection, request: ReadStream)
     return {"stream_id": row.stream_id, "messages": shown}
 
 
+async def _with_shared_heads(store: StateStore, shown: list[Any]) -> list[Any]:
+    """Return the page with the shared request heads that its rows name, as if the session had them."""
+    own = {sort for sort, _ in shown}
+    heads = {head_sort(row.id): row for row in await shared_heads(store, [value for _, value in shown])}
+    more = [[sort, head_value(row)] for sort, row in heads.items() if sort not in own]
+    return sorted([*shown, *more], key=lambda row: str(row[0]))
+
+
 async def read_rows(backend: Backend, caller: Connection, request: ReadRows) -> JsonObject:
     row = await backend.get_owned(caller.principal, request.session_id)
     table: Any = "streams" if request.stream else "sessions"
@@ -246,5 +257,7 @@ async def read_rows(backend: Backend, caller: Connection, request: ReadRows) -> 
         if request.stream or last.startswith(KINDS):
             shown.append([last, dict(found.value.items())])
             total += size(found.value)
+    if not request.stream:
+        shown = await _with_shared_heads(backend.executor.store, shown)
     more = last is not None and (len(rows) == request.limit or last != rows[-1].key.sort)
     return {"rows": shown, "cursor": last if more else None}

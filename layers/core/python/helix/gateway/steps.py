@@ -7,7 +7,7 @@ stream, which expires, records what was shown.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from helix.core.budget import MICROS
@@ -89,7 +89,8 @@ def _open_attempt(session: SessionRow, runs: dict[str, RunRow]) -> list[ModelCal
         return []
     run = runs[claim.run_id]
     about = (session.session_id, session.agent_type, claim.run_id, run.turn, claim.step, claim.attempt)
-    return [ModelCall(*about, "dead", run.model or None, Usage(), claim.micros, claim.tokens)]
+    call = ModelCall(*about, "dead", run.model or None, Usage(), claim.micros, claim.tokens)
+    return [replace(call, head=session.head, output_limit=session.output_limit)]
 
 
 def _attempts_of_step(calls: Sequence[ModelCall], step: int, run_id: str | None) -> list[ModelCall]:
@@ -156,6 +157,8 @@ def _attempt(call: ModelCall, seen: _StreamedStep, runs: dict[str, RunRow]) -> J
         "turn": call.turn,
         "outcome": "open" if call.at == 0 else call.outcome,
         "model": call.model,
+        "head": call.head or None,
+        "output_limit": call.output_limit,
         "usage": call.usage.model_dump(mode="json"),
         "assumed_usd": call.assumed_micros / MICROS,
         "assumed_tokens": call.assumed_tokens,

@@ -97,7 +97,7 @@ class _Plain(_Body):
     """The message to answer: a string, or an object that `Executor.execute` accepts as input. None if the body contains
     answers, or only files."""
     files: list[JsonObject] = Field(default_factory=list)
-    """The files of the message (`read_files`). Empty if it has none, or if `message` is an object with its own."""
+    """The files of the message (`read_files`). Empty for a message without files, and if `message` is an object."""
     session_id: str | None = None
     """The session to continue. None starts a new session."""
     key: str | None = None

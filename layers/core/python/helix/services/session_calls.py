@@ -52,6 +52,10 @@ class ModelCall:
     """The time (Unix seconds) when the outcome was recorded."""
     error: str | None = None
     """The error message. None for an answer."""
+    head: str = ""
+    """The id of the request head that was sent. Empty if it is not known."""
+    output_limit: int | None = None
+    """The maximum number of tokens in the answer, if budgets set it. None if they did not."""
 
 
 async def session_calls(store: StateStore, session_id: str, *, children: bool = False) -> list[ModelCall]:
@@ -109,4 +113,6 @@ def _call(session: SessionRow, run: RunRow, row: AssistantRow | AttemptRow) -> M
         outcome="answered",
         model=row.model or run.model or None,
         usage=row.usage,
+        head=row.head,
+        output_limit=row.output_limit,
     )

@@ -1,7 +1,7 @@
 """Reads what the model was shown at a step (docs/protocol.md#views).
 
-Law: this module is read-only. An answer names the view that its request showed, and views never change. So the prompt
-of a past step can be rebuilt, except for a system prompt that depends on the custom state.
+Law: this module is read-only. An answer names its request head and the view that its request showed, and neither ever
+changes. So the request of a past step can be rebuilt.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ from dataclasses import dataclass
 
 from helix.core.agents import AnyAgent
 from helix.core.context_replies import ContextFound, ViewFound
-from helix.core.entries import AnyEntry, AssistantRow, message_of, parse_entry
+from helix.core.entries import AnyEntry, AssistantRow, messages_of, parse_entry
 from helix.core.errors import InvalidInputError
-from helix.core.lineage import find_spans
 from helix.core.messages import AnyMessage
-from helix.core.prompt import edit_shown
+from helix.core.prompt import edit_shown, with_nudge
 from helix.core.row_keys import attempt_sort, message_sort, run_sort
 from helix.core.rows import AttemptRow, LineageRow
 from helix.core.session_row import SessionRow
+from helix.core.tools import FINISH_TOOL_NAME
 from helix.core.usage import Usage
 from helix.core.view_row import ViewRow
 from helix.core.views import RECALL, is_clearable, show_history
 from helix.engine.history import History, row_key
+from helix.services.request_heads import read_head
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +49,40 @@ async def read_context(
     view = await _view_of(history, session, place)
     messages = _messages(place)
     recall = agent is None or agent.find_tool(RECALL) is None
-    prompt = None if agent is None or callable(agent.system_prompt) else agent.system_prompt
+    asked = place.answer or await _last_attempt(history, session, place.step)
+    head = await read_head(history.store, session.session_id, asked.head) if asked is not None and asked.head else None
+    shown = show_history(view, messages, recall=recall)
     hidden, cleared = (view.hidden, view.cleared) if view is not None else (0, 0)
     return ContextFound(
         session_id=session.session_id,
         step=place.step,
         run_id=place.answer.run_id if place.answer is not None else None,
-        system_prompt=prompt,
-        messages=show_history(view, messages, recall=recall),
+        model=asked.model if asked is not None else None,
+        output_limit=asked.output_limit if asked is not None else None,
+        head=(asked.head or None) if asked is not None else None,
+        request=head,
+        system_prompt=_present_prompt(agent) if head is None else head.system_prompt,
+        messages=with_nudge(shown) if head is not None and head.tool_choice == FINISH_TOOL_NAME else shown,
         count=len(messages),
         hidden=hidden,
         cleared=[i for i, message in enumerate(messages[:cleared]) if i >= hidden and is_clearable(message)],
         summary=view.summary if view is not None else "",
         view=None if view is None else await _found(history, session, view),
     )
+
+
+def _present_prompt(agent: AnyAgent | None) -> str | None:
+    return None if agent is None or callable(agent.system_prompt) else agent.system_prompt
+
+
+async def _last_attempt(history: History, session: SessionRow, step: int) -> AttemptRow | None:
+    """Return the last attempt of the session's run at a step that has no answer. An attempt that wrote a summary does
+    not count. None if the run has made none."""
+    start = attempt_sort(session.run_id, step, 0)
+    end = attempt_sort(session.run_id, step + 1, 0)
+    rows = await history.store.query("sessions", session.session_id, start=start, end=end, reverse=True)
+    attempts = (AttemptRow.read(row.key.partition, row.key.sort, row.value) for row in rows)
+    return next((row for row in attempts if row.outcome != "summary"), None)
 
 
 async def _in_session(history: History, session: SessionRow, step: int | None) -> _Place:
@@ -115,10 +136,7 @@ async def _view_of(history: History, session: SessionRow, place: _Place) -> View
 
 
 def _messages(place: _Place) -> list[AnyMessage]:
-    entries = place.entries
-    owners = [owner for owner, first, end in find_spans(place.lineage, 0, len(entries)) for _ in range(first, end)]
-    found = zip(entries, owners, strict=True)
-    return [edit_shown(message_of(entry, owner, index)) for index, (entry, owner) in enumerate(found)]
+    return [edit_shown(message) for message in messages_of(place.lineage, 0, place.entries)]
 
 
 async def _found(history: History, session: SessionRow, view: ViewRow) -> ViewFound:

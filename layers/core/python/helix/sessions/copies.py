@@ -27,6 +27,7 @@ from helix.engine.runs.housekeeping import expiry_puts
 from helix.engine.writing import checkpoint, entry_put, view_put
 from helix.ports.state_store import ABSENT, Check, Delete, Operation, Put, When
 from helix.services.claim_input import check_session_id
+from helix.services.request_heads import head_put, session_heads
 
 PAGE = 50
 COPY_DEADLINE_S = 60
@@ -91,7 +92,9 @@ async def clone_session(
     hashes = {file.sha256 for file in files if file.sha256 is not None}
     if hashes and engine.files is not None:
         await engine.files.holders.share(source_id, target_id, hashes)
-    await _copy(engine, target, entries, state, now, view)
+    named = [entry.head for entry in entries if isinstance(entry, AssistantRow) and entry.head]
+    heads = [head_put(target_id, row) for row in await session_heads(engine.store, source_id, named)]
+    await _copy(engine, target, entries, (state, view, heads), now)
     return target
 
 
@@ -109,10 +112,15 @@ async def _point(engine: Engine, source: SessionRow, checkpoint_id: str | None) 
 
 
 async def _copy(
-    engine: Engine, target: SessionRow, entries: Sequence[AnyEntry], state: JsonObject, now: float, view: ViewRow | None
+    engine: Engine,
+    target: SessionRow,
+    entries: Sequence[AnyEntry],
+    beside: tuple[JsonObject, ViewRow | None, Sequence[Put]],
+    now: float,
 ) -> None:
     """Write the messages first, while they are invisible, then the session row, which makes them visible. A marker row
-    prevents two copies to the same target."""
+    prevents two copies to the same target. `beside`: the custom state, the view, and the rows of request heads."""
+    state, view, heads = beside
     owner = engine.ids.new("copy")
     marker = marker_key(target.session_id)
     await clear_leftovers(engine, target.session_id)
@@ -122,14 +130,9 @@ async def _copy(
     try:
         value = {"owner": owner, "deadline": now + COPY_DEADLINE_S}
         await engine.store.transact("begin_copy", [absent, Put(marker, value, ABSENT)])
-        for start in range(0, len(entries), PAGE):
-            puts: list[Operation] = [absent, owned]
-            for index, entry in enumerate(entries[start : start + PAGE], start):
-                copied = entry.model_copy(update={"child": None}) if isinstance(entry, CallRow) else entry
-                if isinstance(copied, AssistantRow):
-                    copied = copied.model_copy(update={"children": {}})
-                puts.append(entry_put(target.session_id, 0, index, copied))
-            await engine.store.transact("copy_messages", puts)
+        puts = [*heads, *(entry_put(target.session_id, 0, n, _alone(entry)) for n, entry in enumerate(entries))]
+        for start in range(0, len(puts), PAGE):
+            await engine.store.transact("copy_messages", [absent, owned, *puts[start : start + PAGE]])
         _, put = checkpoint(target, now, state=state)
         listed = Put(index_key(target), {"agent_type": target.agent_type})
         show = Put(session_key(target.session_id), target.dump(), ABSENT)
@@ -140,6 +143,16 @@ async def _copy(
         await engine.store.transact("finish_copy", finish)
     except ConditionFailedError:
         raise taken from None
+
+
+def _alone(entry: AnyEntry) -> AnyEntry:
+    """Return the message without its sub-agents, which stay with the original session."""
+    match entry:
+        case CallRow():
+            return entry.model_copy(update={"child": None})
+        case AssistantRow():
+            return entry.model_copy(update={"children": {}})
+    return entry
 
 
 async def _boundary(engine: Engine, source: SessionRow, lineage: LineageRow, wanted: int) -> int:

@@ -17,7 +17,8 @@ from helix.core.damage import UNREADABLE
 from helix.core.entries import AssistantRow, parse_entry
 from helix.core.errors import DamagedRowError, HelixError, InvalidInputError
 from helix.core.json import check_json
-from helix.core.row_keys import SESSION
+from helix.core.request_heads import HeadRow
+from helix.core.row_keys import SESSION, head_sort
 from helix.core.rows import AttemptRow, CheckpointRow, LineageRow, StopRow
 from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow
@@ -48,7 +49,9 @@ _SORTS: Final[Sequence[tuple[re.Pattern[str], Callable[[str, str, Any], BaseMode
     (re.compile(r"k#\d{10}"), ViewRow.read),
     (re.compile(r"x#.+"), StopRow.read),
     (re.compile(r"u#.+#\d{8}#\d{4}"), AttemptRow.read),
+    (re.compile(r"q#[\w-]{22}", re.ASCII), HeadRow.at),
 )
+_HEAD: Final = re.compile(r"([\w-]{22})?", re.ASCII)
 _SEGMENT: Final = re.compile(r"s#\d{12}")
 
 
@@ -92,6 +95,8 @@ def _check_session_row(key: Key, value: dict[str, Any]) -> None:
     parsed = parse(key.partition, key.sort, value)
     _check_types(value, parsed.model_dump(mode="json"), "")
     _check_numbers(parsed, "")
+    if isinstance(parsed, SessionRow | RunRow | AssistantRow | AttemptRow) and not _HEAD.fullmatch(parsed.head):
+        raise _FieldError(f"head: {parsed.head!r} is not the id of a request head")
     match parsed:
         case RunRow():
             check_run_id(parsed.run_id)
@@ -152,6 +157,7 @@ def check_sessions(root: str, rows: Sequence[Row]) -> None:
         tree = _tree(root, {session_id: session_rows(session_id, own) for session_id, own in by_session.items()})
         for own in tree:
             _check_counts(own)
+            _check_heads(own)
         found = [f"session {own.session_id!r}: {problem}" for own in tree for problem in check_rows(own, pruned=True)]
         found += check_children(tree, at_rest=False)
         found += _stream(tree[0], [row for row in rows if row.key.table == "streams"])
@@ -175,6 +181,17 @@ def _check_counts(rows: SessionRows) -> None:
                 f"session {rows.session_id!r}: {name} needs {count} messages of lineage {lineage}, and the export has "
                 f"{rows.length(lineage)}"
             )
+
+
+def _check_heads(rows: SessionRows) -> None:
+    """Check that every request head that a row names is there, because a head that is named is not stored again."""
+    heads = {sort: HeadRow.at(rows.session_id, sort, value) for sort, value in rows.values.items() if sort[:2] == "q#"}
+    named = {value["head"]: sort for sort, value in rows.values.items() if value.get("head")}
+    named |= {row.base: sort for sort, row in heads.items() if row.base is not None}
+    for ident, sort in named.items():
+        if head_sort(ident) not in heads:
+            text = f"session {rows.session_id!r}: row {sort!r} needs the request head {ident!r}"
+            raise InvalidInputError(f"{text}, and the export does not have it")
 
 
 def _tree(root: str, found: dict[str, SessionRows]) -> list[SessionRows]:

@@ -31,7 +31,7 @@ from helix.services.claim_input import check_session_id
 from helix.sessions.export_checks import check_row, check_sessions
 
 FORMAT: Final = 1
-KINDS: Final = ("session", "r#", "m#", "l#", "c#", "k#", "x#", "h#", "u#")
+KINDS: Final = ("session", "r#", "m#", "l#", "c#", "k#", "x#", "h#", "u#", "q#")
 """The kinds of session rows that an export contains. All other rows belong to unfinished work, such as a copy or a
 waiting execution."""
 AT_REST: Final = frozenset({"completed", "failed", "interrupted", "paused"})
@@ -262,5 +262,6 @@ def _here(row: Row, user_id: str | None) -> dict[str, Any]:
         return session.model_copy(update={**alone, **owner}).dump()
     if key.sort.startswith("r#"):
         run = RunRow.at(key.partition, key.sort, value)
-        return run.model_copy(update={"effects": "done", "blocks": [], "claim": None}).dump()
+        ended: dict[str, Any] = {"effects": "done", "blocks": [], "claim": None, "head": "", "output_limit": None}
+        return run.model_copy(update=ended).dump()
     return dict(value)

@@ -306,8 +306,8 @@ class Sessions:
     async def get_context(
         self, session_id: str, step: int | None = None, *, run_id: str | None = None, agent: AnyAgent | None = None
     ) -> ContextFound:
-        """Return the context that the model was shown at a step of the current history, or at a step that the run
-        bought. `step`: None for the next step. `agent`: if its system prompt is a string, it is returned too."""
+        """Return what the model was asked at a step of the current history, or at a step that the run bought. `step`:
+        None for the next step. `agent`: its system prompt, if a string, stands in for one that is not recorded."""
         return await read_context(self._history, await self._existing(session_id), step, run_id, agent)
 
     async def list_sub_sessions(self, session_id: str) -> list[SubSessionRef]:

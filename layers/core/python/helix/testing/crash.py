@@ -26,9 +26,17 @@ from helix.services.segments import SegmentStreams
 
 T = TypeVar("T")
 Point: TypeAlias = tuple[str, int]
-_KINDS = dict(
-    zip("rmlcxhsu", ["run", "message", "lineage", "checkpoint", "stop", "hook mark", "segment", "attempt"], strict=True)
-)
+_KINDS = {
+    "r": "run",
+    "m": "message",
+    "l": "lineage",
+    "c": "checkpoint",
+    "x": "stop",
+    "h": "hook mark",
+    "s": "segment",
+    "u": "attempt",
+    "q": "head",
+}
 
 
 class Crash(BaseException):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from helix.core.entries import AssistantRow
 from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
+from helix.services.request_heads import read_head
 from helix.sessions.session_checks import check_children, check_rows
 from helix.sessions.session_rows import SessionRows, read_session_rows
 from helix.testing.stream_invariants import check_stream
@@ -54,10 +55,25 @@ async def find_problems(
         tree = tree[:1]  # its sub-agents' rows are being deleted
     problems = [f"{rows.session_id}: {p}" for rows in tree for p in check_rows(rows, at_rest=at_rest, pruned=pruned)]
     problems += check_children(tree, at_rest=at_rest)
+    for rows in tree:
+        problems += await _missing_heads(store, rows)
     root = tree[0]
     if root.session is not None and root.session.parent is None and root.session.status != "deleting":
         problems += await check_stream(streams, root.session.stream_id, tree, at_rest=at_rest)
     return problems
+
+
+async def _missing_heads(store: StateStore, rows: SessionRows) -> list[str]:
+    """Return a problem for each request head that a row of the session names and that is not stored."""
+    session = rows.session
+    if session is None or session.status == "deleting":
+        return []
+    named = {value["head"]: sort for sort, value in rows.values.items() if value.get("head")}
+    missing = [ident for ident in named if await read_head(store, rows.session_id, ident) is None]
+    return [
+        f"{rows.session_id}: head_stored: row {named[ident]!r} names head {ident!r}, which is missing"
+        for ident in missing
+    ]
 
 
 async def read_tree(store: StateStore, session_id: str) -> list[SessionRows]:

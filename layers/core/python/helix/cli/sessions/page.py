@@ -23,9 +23,10 @@ from helix.client import HelixClient
 from helix.core.context_replies import ContextFound
 from helix.core.files import FilePart
 from helix.core.handles import SessionState
-from helix.core.json import JsonObject
+from helix.core.json import JsonObject, dumps
 from helix.core.messages import AnyMessage, AssistantMessage, Message, ToolResultMessage, UserMessage
 from helix.core.request_fields import PAGE
+from helix.core.request_heads import RequestHead
 
 TEXT_CHARS, RESULT_CHARS = 2000, 200
 LAST = 20
@@ -138,10 +139,24 @@ def _context(found: ContextFound) -> Iterator[Line]:
         about = f"{view.cause}, step {view.step}, at about {view.tokens:,} tokens"
         paid = f"; {view.model}: {formats.tokens(view.usage)}, {formats.cost(view.usage)}" if view.model else ""
         yield ((f"view: {about}{paid}", "dim"),)
-    if found.system_prompt is not None:
+    if (head := found.request) is not None:
+        yield from _asked(found, head)
+    if found.system_prompt:
         yield from _text("system", found.system_prompt, "bold magenta")
     for message in found.messages:
         yield from _message(message)
+
+
+def _asked(found: ContextFound, head: RequestHead) -> Iterator[Line]:
+    """Yield the lines with the model, its limits and settings, and the names of the tools."""
+    limit = f", at most {found.output_limit:,} tokens in the answer" if found.output_limit is not None else ""
+    yield ((f"asked: {found.model or 'an unknown model'}{limit}; head {found.head}", "dim"),)
+    if head.settings:
+        settings = (f"{name}={dumps(value)}" for name, value in head.settings.items())
+        yield ((f"settings: {', '.join(settings)}", "dim"),)
+    if head.tools:
+        choice = "" if head.tool_choice == "auto" else f"; choice: {head.tool_choice}"
+        yield ((f"tools: {', '.join(tool.name for tool in head.tools)}{choice}", "dim"),)
 
 
 async def read_page(client: HelixClient, session_id: str, most: int | None) -> Page:

@@ -33,11 +33,12 @@ async def read_tree(client: HelixClient, session_id: str) -> list[Row]:
 
 
 async def _read(client: HelixClient, session_id: str, table: Table) -> list[Row]:
-    rows: list[Row] = []
+    rows: dict[Key, Row] = {}  # several pages may have the same request head
     cursor: Any = None
     while True:
         asked = {"session_id": session_id, "stream": table == "streams", "after": cursor, "limit": PAGE}
         page: dict[str, Any] = dict(await client.ask("read_rows", asked))
-        rows += [Row(Key(table, session_id, sort), value) for sort, value in page["rows"]]
+        found = [Row(Key(table, session_id, sort), value) for sort, value in page["rows"]]
+        rows |= {row.key: row for row in found}
         if (cursor := page["cursor"]) is None:
-            return rows
+            return list(rows.values())

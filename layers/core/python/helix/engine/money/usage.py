@@ -32,22 +32,14 @@ Spelled = dict[str, Scalar]
 def failed_put(session: SessionRow, model: str | None, usage: Usage, error: str | None, now: float) -> Put:
     """Put the attempt row of the claimed call, which ended in a final error. Its usage is counted with the run's."""
     claim = _claim(session)
-    return _put(session.session_id, _attempt(claim, "failed", model, now, usage=usage, error=error))
+    row = _attempt(claim, "failed", model, now, usage=usage, error=error, **_head(session))
+    return _put(session.session_id, row)
 
 
 def summary_put(session: SessionRow, model: str | None, usage: Usage, now: float) -> Put:
     """Put the attempt row of the claimed call, which wrote a summary. Its usage is counted with the run's."""
     claim = _claim(session)
-    row = AttemptRow(
-        run_id=claim.run_id,
-        step=claim.step,
-        attempt=claim.attempt,
-        outcome="summary",
-        model=model,
-        usage=usage,
-        at=now,
-    )
-    return _put(session.session_id, row)
+    return _put(session.session_id, _attempt(claim, "summary", model, now, usage=usage, **_head(session)))
 
 
 def assumed_put(agent: AnyAgent, session: SessionRow, new: SessionRow, outcome: Unheard, now: float) -> list[Operation]:
@@ -56,7 +48,8 @@ def assumed_put(agent: AnyAgent, session: SessionRow, new: SessionRow, outcome: 
     if session.claim is None:
         return []
     assume(new, session.claim)
-    return [_put(session.session_id, _unheard(session.claim, outcome, static_model(agent), now))]
+    row = _unheard(session.claim, outcome, static_model(agent), now, **_head(session))
+    return [_put(session.session_id, row)]
 
 
 async def note_lost(engine: Engine, session: SessionRow, model: str | None, usage: Usage) -> None:
@@ -76,7 +69,7 @@ async def note_lost(engine: Engine, session: SessionRow, model: str | None, usag
             return
         # The actual usage replaces the assumed usage, which is subtracted if it was counted.
         assumed = {} if known is None else known.model_dump(include={"assumed_micros", "assumed_tokens"})
-        row = _attempt(claim, "lost", model, engine.clock.now(), usage=usage, **assumed)
+        row = _attempt(claim, "lost", model, engine.clock.now(), usage=usage, **assumed, **_head(session))
         put = _put(session.session_id, row, ABSENT if known is None else When(equal={"outcome": known.outcome}))
         open_ = Update(run_key, add=late, when=When(equal=spelled))
         if await commit(engine, "late_usage", [open_, put], no_outcome_check):
@@ -119,7 +112,7 @@ async def close_effects(engine: Engine, session: SessionRow, run: RunRow, more: 
         ]
         if run.claim is not None and not any(_is_attempt_of(row, run.claim) for row in attempts):
             outcome: Unheard = "cancelled" if run.error is not None and run.error.code == "aborted" else "dead"
-            guard.append(_put(session.session_id, _unheard(run.claim, outcome, run.model, at)))
+            guard.append(_put(session.session_id, _unheard(run.claim, outcome, run.model, at, **_head(run))))
         used = shares(run, attempts, reported)
         whose = {"agent": session.agent_type, "tenant": session.user_id, "at": at}
         if await engine.counters.count("effects_done", guard, used, **whose) is None:  # type: ignore[arg-type]
@@ -162,12 +155,22 @@ def _claim(session: SessionRow) -> StepClaim:
     return session.claim
 
 
-def _unheard(claim: StepClaim, outcome: Unheard, model: str, now: float) -> AttemptRow:
-    return _attempt(claim, outcome, model or None, now, assumed_micros=claim.micros, assumed_tokens=claim.tokens)
+def _head(row: SessionRow | RunRow) -> dict[str, Any]:
+    """Return the fields that say what the claimed call of this row sends."""
+    return {"head": row.head, "output_limit": row.output_limit}
+
+
+def _unheard(claim: StepClaim, outcome: Unheard, model: str, now: float, **fields: Any) -> AttemptRow:
+    assumed = {"assumed_micros": claim.micros, "assumed_tokens": claim.tokens}
+    return _attempt(claim, outcome, model or None, now, **assumed, **fields)
 
 
 def _attempt(
-    claim: StepClaim, outcome: Literal["failed", "lost"] | Unheard, model: str | None, now: float, **fields: Any
+    claim: StepClaim,
+    outcome: Literal["failed", "lost", "summary"] | Unheard,
+    model: str | None,
+    now: float,
+    **fields: Any,
 ) -> AttemptRow:
     names = {"run_id": claim.run_id, "step": claim.step, "attempt": claim.attempt}
     return AttemptRow(**names, outcome=outcome, model=model, at=now, **fields)

@@ -214,7 +214,7 @@ async def prepare(
         if engine.files is not None:
             shown, files = await engine.files.show(session.session_id, request.messages)
             request = replace(request, messages=shown, files=files)
-        return Prepared(await find_cached(run, request), plan, tokens)
+        return Prepared(await find_cached(run, request), plan, engine.heads.of(agent, request), tokens)
     except (ContextTooLargeError, InvalidInputError) as error:
         return ErrorInfo(code=error.code, message=str(error))
 

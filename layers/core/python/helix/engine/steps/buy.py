@@ -34,10 +34,11 @@ from helix.engine.steps.ask import MAX_LATE, TIMED_OUT, ModelAnswer, ask_model, 
 from helix.engine.steps.close import Ending, Folding, after_fold, close_run, fold_checkpoint, folded, stop_run
 from helix.engine.steps.stage import stage
 from helix.engine.steps.summary import may_shorten, note_overflow, without_summary, write_summary
-from helix.engine.steps.views import TOO_LONG, Prepared, ViewPlan, show_view, write_view
+from helix.engine.steps.views import TOO_LONG, Prepared, show_view, write_view
 from helix.engine.stops import judge_stop
 from helix.engine.writing import at_version, entry_put, no_outcome_check, session_put
 from helix.ports.state_store import Check, Operation, When
+from helix.services.request_heads import head_put
 
 EXCEEDED = "budget_exceeded"
 
@@ -188,7 +189,9 @@ async def _buy(run: RunContext, begun: Begun) -> Outcome | None:
             return await close_run(run, session, Ending("paused", reason=EXCEEDED), folding)
         error = ErrorInfo(code=EXCEEDED, message=reserved.message)
         return await close_run(run, session, Ending("failed", error=error), folding)
-    if not await _claim_step(run, begun, new, attempt, prepared.plan, reserved):
+    if prepared.head.id not in run.known.heads:
+        await run.engine.heads.share(prepared.head)
+    if not await _claim_step(run, begun, new, attempt, prepared, reserved):
         if any(block.draws == new.version for block in new.blocks):
             await _return_draws(run, session)
         return None
@@ -293,11 +296,12 @@ async def _claim_step(
     begun: Begun,
     new: SessionRow,
     attempt: tuple[int, list[Operation]],
-    plan: ViewPlan,
+    prepared: Prepared,
     reserved: Reserved,
 ) -> bool:
-    """6: in one transaction, fold the previous step if it is complete, claim this step and reserve its worst case."""
-    now, session, (number, unheard) = run.now(), begun.session, attempt
+    """6: in one transaction, fold the previous step if it is complete, claim this step and reserve its worst case. The
+    session's part of the request head is stored with the first claim that names it."""
+    now, session, (number, unheard), plan = run.now(), begun.session, attempt, prepared.plan
     attempt_id = f"{run.delivery.owner}.{session.version}"
     before = session.claim if number > 1 else None
     new.claim = StepClaim(
@@ -311,6 +315,9 @@ async def _claim_step(
         summary=plan.summary is not None,
         late=before.late if before is not None and before.run_id == new.run_id else 0,
     )
+    limit = reserved.request.config.max_output_tokens
+    new.head = prepared.head.id
+    new.output_limit = limit if limit != prepared.request.config.max_output_tokens else None
     ops: list[Operation] = []
     row: CheckpointRow | None = None
     if plan.summary is None:
@@ -318,9 +325,12 @@ async def _claim_step(
     if begun.folding is not None:
         row, puts = fold_checkpoint(new, begun.folding, now)
         ops.extend(puts)
+    if (own := prepared.head.own) is not None and own.id not in run.known.heads:
+        ops.append(head_put(session.session_id, own))
     ops = [session_put(new, at_version(session)), *ops, *unheard]
     if not await run.commit("claim_step", ops, lambda: _claimed_by(run.engine, session.session_id, attempt_id), new):
         return False
+    run.known.heads.add(new.head)
     if row is not None:
         await after_fold(run, session, begun.folding, row)
     show_view(run, new, plan)

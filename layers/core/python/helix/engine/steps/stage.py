@@ -88,6 +88,8 @@ def _answer_row(engine: Engine, session: SessionRow, plan: StepProcessingPlan, r
         finish={"output": plan.finish.output} if plan.finish is not None else None,
         stop_reason=result.stop_reason,
         model=result.model,
+        head=session.head,
+        output_limit=session.output_limit,
         cached=result.cached,
         without_reasoning=result.without_reasoning,
         view=session.context.view,

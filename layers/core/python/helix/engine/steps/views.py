@@ -28,6 +28,7 @@ from helix.engine.observers import show
 from helix.engine.writing import view_put
 from helix.ports.model import LLMGenerateInput
 from helix.ports.state_store import Operation
+from helix.services.request_heads import CallHead
 
 TOO_LONG = "context_too_long"
 """The error code for a prompt that the provider refuses as too long."""
@@ -67,6 +68,8 @@ class Prepared:
     """The request, for an answer or for a summary."""
     plan: ViewPlan
     """The view, and the summary that the request asks for, if any."""
+    head: CallHead
+    """The head of the request, and its rows."""
     tokens: int = 0
     """The estimated length of the prompt in tokens, if a summary shortens it."""
 
