@@ -153,7 +153,7 @@ class Engine:
     history: History = field(init=False)
     """The reader of sessions, with a cache of immutable rows."""
     heads: RequestHeads = field(init=False)
-    """The store of request heads that are the same for all sessions."""
+    """The request heads of this process's model calls."""
     counters: Counters = field(init=False)
     """The counters of usage."""
     stops: Stops = field(init=False)
@@ -166,7 +166,7 @@ class Engine:
 
     def __post_init__(self) -> None:
         self.history = History(self.store)
-        self.heads = RequestHeads(self.store)
+        self.heads = RequestHeads()
         self.stops = Stops(self.store, self.settings.stop_poll_s)
         self.counters = Counters(self.store, self.clock, shards=self.placement.counter_shards)
 

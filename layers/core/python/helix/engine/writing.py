@@ -19,6 +19,7 @@ from helix.core.view_row import ViewRow
 from helix.engine.engine import Engine
 from helix.engine.history import row_key, session_key
 from helix.ports.state_store import ABSENT, Check, Key, Operation, Put, Update, When
+from helix.services.request_heads import CallHead, shared_put
 
 TRIES = 5
 CRASHED = ErrorInfo(code="runtime_crash", message="the process that ran it died, or was silent for too long")
@@ -54,6 +55,19 @@ async def commit(
 async def no_outcome_check() -> bool:
     """Return False. Used with `commit` for a transaction that may be repeated, so a lost response does not matter."""
     return False
+
+
+async def share_head(engine: Engine, head: CallHead) -> None:
+    """Store the shared row of the head, unless this process knows that it is stored. Two callers may do this at once. The
+    row is read first, because a read costs less than a refused write, and most processes find it."""
+    row = head.shared
+    if row is None or engine.heads.is_stored(row.id):
+        return
+    put = shared_put(row)
+    (found,) = await engine.store.get([put.key])
+    if found is None:  # a refusal means that another process has stored it: its content is its name
+        await commit(engine, "put_head", [put], no_outcome_check)
+    engine.heads.note_stored(row.id)
 
 
 async def are_written(engine: Engine, puts: Sequence[Put]) -> bool:

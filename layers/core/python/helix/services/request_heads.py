@@ -20,7 +20,6 @@ from helix.core.request_heads import HeadRow, RequestHead, head_row, join_head, 
 from helix.core.row_keys import head_sort
 from helix.ports.model import LLMGenerateInput, ToolSpec
 from helix.ports.state_store import ABSENT, Key, Put, StateStore, Value
-from helix.services.committing import refused, repeat_attempt
 
 REMEMBERED = 1_024
 """The number of shared heads that a process remembers to be stored. Forgetting one costs a read."""
@@ -41,10 +40,9 @@ class CallHead:
 
 
 class RequestHeads:
-    """A component that makes the heads of a process's model calls, and stores the shared ones."""
+    """A component that makes the heads of a process's model calls, and remembers which shared heads are stored."""
 
-    def __init__(self, store: StateStore) -> None:
-        self._store = store
+    def __init__(self) -> None:
         self._stored: dict[str, None] = {}
         self._rows: WeakKeyDictionary[AnyAgent, dict[Hashable, HeadRow]] = WeakKeyDictionary()
 
@@ -55,9 +53,11 @@ class RequestHeads:
             return CallHead()
         fields, varying = _fields(request), _varying(agent)
         own = {name: fields.pop(name) for name in varying if name in fields}
+        if agent.made_by_factory and own:  # its tools may have values of the session too, so no base is shared
+            whole = head_row({**fields, **_tools(request), **own})
+            return CallHead(whole.id, own=whole)
         row = self._row(agent, request, fields)
-        if agent.made_by_factory:  # its prompt and tools may have values of the session, so the head has no shared base
-            row = head_row({**fields, **_tools(request), **own})
+        if agent.made_by_factory:
             return CallHead(row.id, own=row)
         if not varying:
             return CallHead(row.id, shared=row)
@@ -76,23 +76,15 @@ class RequestHeads:
             row = rows[key] = head_row({**fields, **_tools(request)})
         return row
 
-    async def share(self, head: CallHead) -> None:
-        """Store the shared row, unless this process knows that it is stored. Two callers may do this at once. The row
-        is read first, because a read costs less than a refused write, and most processes find it."""
-        if head.shared is None:
-            return
-        row, ident = head.shared, head.shared.id
-        if ident in self._stored:
-            return
-        await repeat_attempt(ident, lambda: self._put(Put(_shared_key(ident), head_value(row), ABSENT)))
+    def is_stored(self, ident: str) -> bool:
+        """Return whether this process knows that the shared head is stored."""
+        return ident in self._stored
+
+    def note_stored(self, ident: str) -> None:
+        """Remember that the shared head is stored."""
         while len(self._stored) >= REMEMBERED:
             del self._stored[next(iter(self._stored))]
         self._stored[ident] = None
-
-    async def _put(self, put: Put) -> bool:
-        """Store the row if it is absent. Its content is its name, so a refusal means that it is there."""
-        (found,) = await self._store.get([put.key])
-        return found is not None or await refused(self._store, "put_head", [put]) is None
 
 
 async def read_head(store: StateStore, session_id: str, ident: str) -> RequestHead | None:
@@ -108,7 +100,7 @@ async def read_head_rows(store: StateStore, session_id: str, idents: Iterable[st
     """Return the stored rows of these heads by id: those of the session, or else the shared ones."""
     wanted = list(dict.fromkeys(idents))
     keys = [key for ident in wanted for key in (_session_key(session_id, ident), _shared_key(ident))]
-    values = iter(await store.get(keys))
+    values = await store.get(keys)
     found: dict[str, HeadRow] = {}
     for key, value in zip(keys, values, strict=True):
         if value is not None:
@@ -139,6 +131,11 @@ async def session_heads(store: StateStore, session_id: str, idents: Iterable[str
         found |= {row.id: row for row in rows}
         idents = [row.base for row in rows if row.base is not None]
     return list(found.values())
+
+
+def shared_put(row: HeadRow) -> Put:
+    """Put a shared head, if it is absent."""
+    return Put(_shared_key(row.id), head_value(row), ABSENT)
 
 
 def head_put(session_id: str, row: HeadRow) -> Put:

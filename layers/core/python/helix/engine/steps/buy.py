@@ -36,7 +36,7 @@ from helix.engine.steps.stage import stage
 from helix.engine.steps.summary import may_shorten, note_overflow, without_summary, write_summary
 from helix.engine.steps.views import TOO_LONG, Prepared, show_view, write_view
 from helix.engine.stops import judge_stop
-from helix.engine.writing import at_version, entry_put, no_outcome_check, session_put
+from helix.engine.writing import at_version, entry_put, no_outcome_check, session_put, share_head
 from helix.ports.state_store import Check, Operation, When
 from helix.services.request_heads import head_put
 
@@ -190,7 +190,7 @@ async def _buy(run: RunContext, begun: Begun) -> Outcome | None:
         error = ErrorInfo(code=EXCEEDED, message=reserved.message)
         return await close_run(run, session, Ending("failed", error=error), folding)
     if prepared.head.id not in run.known.heads:
-        await run.engine.heads.share(prepared.head)
+        await share_head(run.engine, prepared.head)
     if not await _claim_step(run, begun, new, attempt, prepared, reserved):
         if any(block.draws == new.version for block in new.blocks):
             await _return_draws(run, session)
