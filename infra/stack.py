@@ -257,7 +257,7 @@ class Helix(StageInterface):
                 "ControlTable": (storage.tables["control"].table_name, "Budgets, slots, API keys"),
                 "BucketName": (
                     storage.bucket.bucket_name,
-                    "Data too large for an item, and records that were set aside",
+                    "Files, data too large for an item, and records that were set aside",
                 ),
                 "FilesUrl": (storage.files_origin(sockets.endpoint), "The origin to which clients send files"),
                 "StreamingMode": (settings.streaming, "The path of chunks to the replay log"),

@@ -117,7 +117,7 @@ class StageInterface(Construct):
 
     @property
     def bucket(self) -> s3.Bucket:
-        """Return the bucket for data that is too large for a DynamoDB item."""
+        """Return the bucket for files, and for data that is too large for a DynamoDB item."""
         return self._parts.storage.bucket
 
     @property
@@ -180,21 +180,24 @@ class StageInterface(Construct):
     # -------------------------------------------------------------------------------
 
     def grant_run(self, grantee: iam.IGrantable) -> None:
-        """Let `grantee` start, resume, retry, interrupt and abort runs of any session, and read them."""
+        """Let `grantee` start, resume, retry, interrupt and abort runs of any session, and read them. Messages may contain
+        files."""
         parts = self._parts
         parts.storage.grant_rows(grantee, "sessions", GET, GET_SEVERAL, QUERY, PUT, UPDATE, DELETE, CHECK)
         parts.storage.grant_rows(grantee, "control", *COUNT, CHECK)
         parts.storage.grant_rows(grantee, "streams", *LOOK)
         parts.storage.grant_overflow(grantee)
+        parts.storage.grant_files(grantee, "Get", "Put")
         parts.streaming.grant_append(grantee)
         parts.executions.grant_start(grantee)
         parts.executions.grant_wake(grantee)
         parts.executions.grant_stop(grantee)
 
     def grant_read_sessions(self, grantee: iam.IGrantable) -> None:
-        """Let `grantee` read messages, runs, checkpoints and state of any session."""
+        """Let `grantee` read messages with their files, runs, checkpoints and state of any session."""
         self._parts.storage.grant_rows(grantee, "sessions", GET, GET_SEVERAL, QUERY)
         self._parts.storage.grant_overflow_read(grantee)
+        self._parts.storage.grant_files(grantee, "Get")
 
     def grant_read_streams(self, grantee: iam.IGrantable) -> None:
         """Let `grantee` read the stream of any session: replay it, and follow it by polling."""

@@ -1,4 +1,4 @@
-"""The durable storage of a stage: three tables, and a bucket for data that is too large for an item.
+"""The durable storage of a stage: three tables, and a bucket for files and for data that is too large for an item.
 
 Law: everything is encrypted. Tables have point-in-time recovery and on-demand billing. A grant contains only actions that
 its grantee calls, and never a scan. IAM authorises a transaction by the individual writes and checks in it. The template

@@ -111,6 +111,8 @@ def test_functions_of_the_app_start_runs_and_read_sessions(mine: Template) -> No
     assert actions(mine, f"<{reader}>", f"<{sessions}.Arn>") == read
     assert actions(mine, f"<{reader}>", f"<{streams}.Arn>") == read - {"dynamodb:BatchGetItem"}
     assert not actions(mine, f"<{reader}>", ":stateMachine:")
+    assert actions(mine, f"<{reader}>", "/blobs/*") == {"s3:GetObject"}
+    assert actions(mine, f"<{caller}>", "/blobs/*") == {"s3:GetObject", "s3:PutObject"}
 
 
 def test_the_apps_key_encrypts_the_stage(mine: Template, two: Template) -> None:
