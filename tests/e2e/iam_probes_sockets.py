@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from hashlib import sha256
 from typing import Any
 
 from tests.e2e.iam_bench import LARGE, USER, Bench, Json, event_of, probe, started
@@ -13,6 +14,7 @@ from helix.adapters.system import SystemClock
 from helix.core.log_records import pack
 from helix.gateway.connections import Connections
 from helix.ports.state_store import Key, Put
+from helix.services.blob_rows import blob_owner
 
 
 def kinesis(stream_id: str, *records: bytes) -> Json:
@@ -128,6 +130,15 @@ async def another_turn_with_a_large_state(bench: Bench) -> Json:
     await bench.finished(place)
     fields = {"message": plan(say("Never said.")), "session_id": place.session_id, "state": {"total": 1}}
     return await message(bench, "run", agent="talker", **fields)
+
+
+@probe("ws_message", files="GetObject")
+async def the_end_of_an_upload(bench: Bench) -> Json:
+    data, owner = bench.fresh().encode(), blob_owner(USER, "")
+    digest, uploads = sha256(data).hexdigest(), bench.engine.files.uploads
+    await uploads.begin(owner, digest, len(data), "text/plain", 60)
+    await uploads.receive(owner, digest, data)
+    return await message(bench, "finish_upload", sha256=digest)
 
 
 @probe("ws_message", sessions="ConditionCheckItem")
