@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from helix.ports.blobs import Blobs
 from helix.ports.objects import Objects
 from helix.ports.state_store import TABLES, StateStore, Table
 
@@ -33,6 +34,13 @@ def _bucket(client: Callable[[str], Any], stack: str) -> str:
     found = client("cloudformation").describe_stacks(StackName=stack)["Stacks"][0]
     outputs = {output["OutputKey"]: output["OutputValue"] for output in found.get("Outputs", [])}
     return str(outputs["BucketName"])
+
+
+def open_stage_blobs(client: Callable[[str], Any], stack: str) -> Blobs:
+    """Open the place of the files of the stage's sessions. The client for S3 must sign with version 4."""
+    from helix.adapters.aws.blobs import S3Blobs
+
+    return S3Blobs(client("s3"), _bucket(client, stack))
 
 
 class _StageObjects:
