@@ -83,8 +83,8 @@ class LoopbackFiles:
 
     def _add(self, address: _Address) -> str:
         token, now = new_secret(self._ids), self._clock.now()
-        kept = {key: one for key, one in self._addresses.items() if one.expires_at > now}
-        self._addresses = {**kept, token: address}
+        valid = {key: one for key, one in self._addresses.items() if one.expires_at > now}
+        self._addresses = {**valid, token: address}
         return f"{self.origin}/{token}"
 
     def find(self, token: str) -> _Address | None:
