@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hashlib
 import json
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -264,6 +265,29 @@ async def test_a_damaged_file_is_refused_and_the_session_does_not_exist(
     assert await goes_on(tmp_path / "b.db") == [PHOTO, DOOR, PHOTO]
 
 
+async def test_a_changed_character_of_a_file_is_refused_or_changes_nothing(exported: list[str]) -> None:
+    chance, place = random.Random(1), len(exported) - 4
+    before = [(file.part, file.data) for file in read_export(exported).files or ()]
+    for _ in range(100):
+        text = exported[place]
+        at = chance.randrange(len(text))
+        changed = text[:at] + chance.choice('"{}[]:,\\0A=z \x00é') + text[at + 1 :]
+        try:
+            after = [
+                (file.part, file.data)
+                for file in read_export([*exported[:place], changed, *exported[place + 1 :]]).files or ()
+            ]
+        except InvalidInputError as error:
+            assert "line" in str(error) or "files" in str(error), (changed, error)
+        else:
+            assert after == before, changed
+
+
+async def test_a_store_without_a_place_for_files_takes_none(helix: CommandLine, exported: list[str]) -> None:
+    done = await asyncio.to_thread(helix, "import", "a.jsonl", "--db", "redis://127.0.0.1:1/0")
+    assert "has no place for them: import it with --no-files" in done.refusal
+
+
 async def test_a_file_over_a_limit_is_refused(exported: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("helix.core.file_checks.MAX_PAGES", 1)
     with pytest.raises(InvalidInputError, match=r"line \d+: file 'scan.pdf' has 2 pages"):
@@ -309,11 +333,14 @@ async def test_a_crash_anywhere_is_repaired_by_a_repeat_or_by_the_collector(expo
 
     async def repeat(store: StateStore, streams: StreamManager, point: Point) -> None:
         later, blobs = ShiftedClock(DEADLINE_S + 1), places["now"]
-        files = place(store, blobs, later)
+        files, owner = place(store, blobs, later), blob_owner("bob", S)
         try:
-            await import_session(store, read_export(exported), later, SystemIds(), files=files)
+            await import_session(store, read_export(exported), later, SystemIds(), user_id="bob", files=files)
         except SessionExistsError:
             assert point[0] == "transact:finish_import:after"
+            owner = blob_owner(None, S)
+        held = await store.query("sessions", S, start="b#", end="b$")
+        assert [row.key.sort.split("#")[2] for row in held] == [owner] * 2, "those of the dead import are released"
         model = Looks({"boss": ["Yes."]})
         async with LocalExecutor(store, blobs=blobs, clock=later, model=model) as executor:
             await (await executor.execute(BOSS, "And now?", session_id=S)).result()
