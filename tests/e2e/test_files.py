@@ -35,8 +35,8 @@ HASH = sha256(PICTURE).hexdigest()
 OWNER = blob_owner(USER, "")
 
 
-def keys_of(cloud: CloudForTests, app: AdminApplication) -> list[str]:
-    found = cloud.aws("s3").list_objects_v2(Bucket=app.settings.bucket, Prefix=owner_prefix(OWNER))
+def keys_of(cloud: CloudForTests, app: AdminApplication, owner: str = OWNER) -> list[str]:
+    found = cloud.aws("s3").list_objects_v2(Bucket=app.settings.bucket, Prefix=owner_prefix(owner))
     return [one["Key"] for one in found.get("Contents", [])]
 
 
@@ -99,6 +99,11 @@ async def test_a_stage_exports_files_and_imports_them(cloud: CloudForTests, tmp_
     async with cloud.user("copyist") as client:
         again = await client.run("talker", plan(see()), session_id=session)
         assert (await again.result(PATIENCE_S)).text == f"I see image/png {sha256(picture).hexdigest()}"
+    app = AdminApplication(cloud)
+    for key in keys_of(cloud, app, blob_owner("copyist", "")):
+        cloud.aws("s3").delete_object(Bucket=app.settings.bucket, Key=key)
+    done = await asyncio.to_thread(helix, "export", session, "--to", "lost.jsonl", *stage)
+    assert done.code == 0 and "'island.png'" in done.err and "do not exist any more" in done.err, done
 
 
 def refused(target: dict[str, Any], data: bytes) -> None:
