@@ -159,7 +159,7 @@ def test_no_command_line_and_no_setting_is_a_defect(seed: int, tmp_path: Path) -
         ("", "is incomplete"),
         ("nonsense\n", "line 1 is not a JSON object"),
         ('{"session_id": "a"}\n', "line 1 is not the head"),
-        ('{"helix_export": 2, "helix": "9.0", "session_id": "a"}\n', "has format 2, made by Helix 9.0"),
+        ('{"helix_export": 3, "helix": "9.0", "session_id": "a"}\n', "has format 3, made by Helix 9.0"),
         ('{"helix_export": 1, "session_id": "a"}\n', "is incomplete"),
         ('{"helix_export": 1, "session_id": "a"}\n{"end": true, "rows": 1}\n', "says that it has 1 rows"),
         ('{"helix_export": 1, "session_id": "a"}\n{"end": true, "rows": 0}\n', "does not have the row of session 'a'"),

@@ -23,7 +23,8 @@ from helix.cli.where import Where
 from helix.client import HelixClient
 from helix.core.errors import AgentNotFoundError, InvalidInputError
 from helix.ports.state_store import Row
-from helix.sessions.exports import Export, import_session, read_export
+from helix.sessions.exports import Export, read_export
+from helix.sessions.imports import import_session
 
 PATIENCE_S = 3.0
 FEW = 60

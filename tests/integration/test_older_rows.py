@@ -29,7 +29,8 @@ from helix.core.wire import StreamMessage
 from helix.ports.state_store import Put, Row, StateStore, Table
 from helix.runtime.executor import Executor
 from helix.services.segments import SegmentStreams
-from helix.sessions.exports import KINDS, Export, children_of, import_session, read_export
+from helix.sessions.exports import KINDS, Export, children_of, read_export
+from helix.sessions.imports import import_session
 from helix.testing.clocks import ShiftedClock
 from helix.testing.invariants import check_session
 

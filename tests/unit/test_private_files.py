@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.support.command_line import CommandLine
 
-from helix._private_files import make_folder
+from helix._private_files import make_folder, new_file
 from helix.adapters.sqlite import SQLiteStateStore
 from helix.cli.cloud.dev import CloudOptions, make_cloud
 from helix.cli.output import RefusedError
@@ -84,6 +84,18 @@ def test_exports_and_pages_are_private(tmp_path: Path) -> None:
     assert helix("import", "s.jsonl", "--db", "t.db").code == 0
     made = [path for path in tmp_path.iterdir() if path.suffix in (".db", ".jsonl", ".html")]
     assert len(made) == 4 and {mode(path) for path in made} == {0o600}
+
+
+def test_a_new_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    with pytest.raises(RefusedError), new_file(tmp_path / "x") as file:
+        file.write("the beginning")
+        file.flush()
+        assert [path.name for path in tmp_path.iterdir()] == ["x.part"]
+        raise RefusedError("stop")
+    assert list(tmp_path.iterdir()) == []
+    with new_file(tmp_path / "x") as file:
+        file.write("all")
+    assert [(path.name, path.read_text(), mode(path)) for path in tmp_path.iterdir()] == [("x", "all", 0o600)]
 
 
 def test_a_link_in_its_place_is_refused(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 STATE = ".helix"
 
@@ -49,11 +50,23 @@ def make_file(path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a new file atomically. It either has all of the text or does not exist."""
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[TextIO]:
+    """Open a new file for writing text. It appears under its name when the `with` block ends, with all of the text, and
+    not at all if the block fails."""
     unfinished = path.with_name(f"{path.name}.part")
     unfinished.unlink(missing_ok=True)
     made = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(made, "w", encoding="utf-8") as file:
+    try:
+        with os.fdopen(made, "w", encoding="utf-8") as file:
+            yield file
+        unfinished.rename(path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a new file atomically. It either has all of the text or does not exist."""
+    with new_file(path) as file:
         file.write(text)
-    unfinished.rename(path)

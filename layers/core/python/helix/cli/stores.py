@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from helix.adapters.system import SystemClock, SystemIds
 from helix.cli.output import RefusedError
 from helix.ports.state_store import StateStore
 from helix.runtime.stores import open_store, store_exists
@@ -16,6 +17,7 @@ from helix.runtime.stores import open_store, store_exists
 if TYPE_CHECKING:
     from helix.cli.options import Store
     from helix.cli.where import Where
+    from helix.services.session_files import SessionFiles
 
 T = TypeVar("T")
 
@@ -37,7 +39,7 @@ def with_new_store(place: Store | Where, work: Callable[[StateStore], Awaitable[
     """Like `with_store`, but create the local store if it does not exist."""
 
     async def main() -> T:
-        found = open_store(place.db) if place.stage is None else _deployed(place, place.stage)
+        found = open_store(place.db) if place.stage is None else _open_deployed(place, place.stage, _open_stage)
         try:
             return await work(found)
         finally:
@@ -56,21 +58,40 @@ def aws_client(service: str, profile: str | None = None, region: str | None = No
     except ImportError:
         raise RefusedError("a deployed stage needs boto3: pip install 'helix-agents[aws]'") from None
     given: dict[str, Any] = {"profile_name": profile, "region_name": region}
-    config = Config(connect_timeout=5, retries={"mode": "standard", "total_max_attempts": 3})
+    signature = "s3v4" if service == "s3" else None  # `S3Blobs` needs it
+    config = Config(
+        connect_timeout=5, retries={"mode": "standard", "total_max_attempts": 3}, signature_version=signature
+    )
     try:
         return boto3.Session(**given).client(service, config=config)
     except BotoCoreError as error:
         raise RefusedError(f"{error} (choose with --profile and --region)") from error
 
 
-def _deployed(place: Store | Where, stage: str) -> StateStore:
+def _open_stage(client: Callable[[str], Any], stack: str) -> StateStore:
     from helix.runtime.tables import open_stage
+
+    return open_stage(client, stack)
+
+
+def open_files(place: Store | Where, store: StateStore) -> SessionFiles | None:
+    """Return the files of the sessions in the place's `store`. None: the store has no place for files."""
+    from helix.runtime.stores import open_blobs
+    from helix.runtime.tables import open_stage_blobs
+    from helix.services.session_files import SessionFiles
+
+    blobs = open_blobs(place.db) if place.stage is None else _open_deployed(place, place.stage, open_stage_blobs)
+    return None if blobs is None else SessionFiles(store, blobs, SystemClock(), SystemIds())
+
+
+def _open_deployed(place: Store | Where, stage: str, opener: Callable[[Callable[[str], Any], str], T]) -> T:
+    """Return what `opener` opens with the clients for AWS and the name of the stage's stack."""
 
     def client(service: str) -> Any:
         return aws_client(service, place.profile, place.region)
 
     stack = f"helix-{stage}"
     try:
-        return open_stage(client, stack)
+        return opener(client, stack)
     except Exception as error:  # boto3 has a class for each of many causes; its message names the cause
         raise RefusedError(f"stage {stage!r}, stack {stack!r}, cannot be read: {error}") from error

@@ -16,7 +16,6 @@ from helix.client.remote_handle import RemoteHandle
 from helix.client.uploads import download, upload_files
 from helix.core.chunks import StreamChunk
 from helix.core.errors import InvalidInputError, SessionNotFoundError
-from helix.core.file_checks import label
 from helix.core.files import Content, FilePart
 from helix.core.handles import CanResumeResult, Confirmation, ResumeMode, RetryMode, SessionState
 from helix.core.json import JsonObject, JsonValue
@@ -282,7 +281,7 @@ class HelixClient:
     async def read_file(self, session_id: str, file: FilePart) -> bytes:
         """Return the bytes of a stored file that the session holds. Raises `FileMissingError`, and `TransferError`."""
         found = await self.ask("get_file", {"session_id": session_id, "sha256": file.sha256, "name": file.name})
-        return await download(str(found["url"]), label(file.name))
+        return await download(str(found["url"]), file)
 
     async def get_cost(self, session_id: str) -> JsonObject:
         """Return the cost of the session and its sub-agents' sessions, line by line (`helix.core.reports.CostFound`)."""

@@ -10,6 +10,7 @@ import asyncio
 import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable, Sequence
+from http import HTTPStatus
 from typing import Any, Final
 
 from helix.client.link import fields_of
@@ -32,6 +33,11 @@ class TransferError(OperatorError):
     """The bytes of a file could not be sent or read. The message says which file, and what the storage answered."""
 
     code = "transfer_failed"
+
+    def __init__(self, problem: str, status: int | None = None) -> None:
+        self.status = status
+        """The HTTP status of the answer. None if there was no answer."""
+        super().__init__(problem)
 
 
 async def upload_files(ask: Ask, files: Sequence[ReadFile], session_id: str | None) -> list[FilePart]:
@@ -75,9 +81,17 @@ def _send(target: dict[str, Any], data: bytes, what: str) -> None:
     _open(request, f"{what} could not be uploaded")
 
 
-async def download(url: str, what: str) -> bytes:
-    """Return the bytes at an address that `get_file` returned. Raises `TransferError`."""
-    return await asyncio.to_thread(_open, urllib.request.Request(url), f"{what} could not be downloaded")
+async def download(url: str, file: FilePart) -> bytes:
+    """Return the bytes at an address that `get_file` returned. Raises `FileMissingError` if they were deleted, and
+    `TransferError`."""
+    try:
+        return await asyncio.to_thread(
+            _open, urllib.request.Request(url), f"{label(file.name)} could not be downloaded"
+        )
+    except TransferError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            raise FileMissingError(file.sha256 or "", file.name) from error
+        raise
 
 
 def _open(request: urllib.request.Request, problem: str) -> bytes:
@@ -86,6 +100,6 @@ def _open(request: urllib.request.Request, problem: str) -> bytes:
             return bytes(answer.read())
     except urllib.error.HTTPError as error:
         said = error.read(300).decode(errors="replace").strip()
-        raise TransferError(f"{problem}: HTTP {error.code} {said}") from error
+        raise TransferError(f"{problem}: HTTP {error.code} {said}", error.code) from error
     except OSError as error:
         raise TransferError(f"{problem}: {error}") from error

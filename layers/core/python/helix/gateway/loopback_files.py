@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
-from helix.core.errors import CallerError
+from helix.core.errors import CallerError, FileMissingError
 from helix.core.media_types import BINARY
 from helix.gateway.loopback_pages import BrokenRequestError, LoopbackHandler, PageServer
 from helix.gateway.origins import hosts_of, why_foreign
@@ -127,7 +127,8 @@ class _Handler(LoopbackHandler):
         try:
             found = self.files.wait(work)
         except CallerError as error:
-            self._reply(400, f"{error}\n".encode())
+            status = 404 if isinstance(error, FileMissingError) else 400
+            self._reply(status, f"{error}\n".encode())
         else:
             self._reply(200, found or b"", {"Content-Disposition": attachment(name)}, BINARY)
 

@@ -36,6 +36,13 @@ def _bucket(client: Callable[[str], Any], stack: str) -> str:
     return str(outputs["BucketName"])
 
 
+def open_stage_blobs(client: Callable[[str], Any], stack: str) -> Blobs:
+    """Open the place of the files of the stage's sessions. The client for S3 must sign with version 4."""
+    from helix.adapters.aws.blobs import S3Blobs
+
+    return S3Blobs(client("s3"), _bucket(client, stack))
+
+
 class _StageObjects:
     """Implements `Objects` on the bucket of a stage."""
 

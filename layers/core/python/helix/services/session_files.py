@@ -49,7 +49,7 @@ class SessionFiles:
 
     async def show(self, session_id: str, messages: Sequence[AnyMessage]) -> tuple[Sequence[AnyMessage], Files]:
         """Return the messages of a model call and the source of their files. A file that the session does not hold, for
-        example after an import, is replaced by a note. Nothing is read if no file is stored."""
+        example after an import without files, is replaced by a note. Nothing is read if no file is stored."""
         if all(file.sha256 is None for file in files_of(messages)):
             return messages, NoFiles()
         held = await self.held(session_id)

@@ -1,43 +1,45 @@
-"""Exports a session with its sub-agents' sessions and its stream as rows, and imports them (docs/guide/cli.md#files).
+"""Exports of a session, with its sub-agents' sessions, its stream and its files (docs/guide/cli.md#files).
 
-    {"helix_export": 1, "helix": "<version>", "session_id", "agent_type", "user_id", "exported_at"}
+    {"helix_export": 1 | 2, "helix": "<version>", "session_id", "agent_type", "user_id", "exported_at"}
     {"table": "sessions" | "streams", "partition", "sort", "value"}      one line for each row
-    {"end": true, "rows": <how many>}
+    {"file": {"sha256", "media_type", "size"}, "data": "<base64>"}       one line for each file, only in format 2
+    {"end": true, "rows": <how many>, "files": <how many>}
 
-Law: an import becomes visible only with its last transaction, and never writes to an existing session. After a crash,
-the same import starts over. The usage of an imported session is not counted again, because it was billed and reported
-where the session ran.
+An export without files has format 1, which versions of Helix without files read too. They refuse format 2.
+
+Law: an export is checked before a row of it is written. Its files are read and checked one at a time, because together
+they may be larger than the memory.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import chain
+from typing import Any, Final, TypeAlias
 
 from helix.core.entries import AssistantRow, parse_entry
-from helix.core.errors import ConditionFailedError, DamagedRowError, InvalidInputError, SessionExistsError
+from helix.core.errors import DamagedRowError, InvalidInputError
 from helix.core.row_keys import SESSION
-from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow
-from helix.engine.claims.claim_rows import index_key, user_key
-from helix.engine.claims.liveness import marker_key
-from helix.engine.history import session_key
-from helix.ports.clock import Clock
-from helix.ports.ids import Ids
-from helix.ports.state_store import ABSENT, Check, Delete, Key, Operation, Put, Row, StateStore, Table, Update, When
+from helix.ports.state_store import Key, Row, Table
 from helix.services.claim_input import check_session_id
+from helix.services.file_inputs import ReadFile
 from helix.sessions.export_checks import check_row, check_sessions
+from helix.sessions.export_files import NamedFile, file_line, is_file_line, named_files, take_file
 
 FORMAT: Final = 1
+FORMAT_WITH_FILES: Final = 2
 KINDS: Final = ("session", "r#", "m#", "l#", "c#", "k#", "x#", "h#", "u#", "q#")
 """The kinds of session rows that an export contains. All other rows belong to unfinished work, such as a copy or a
 waiting execution."""
 AT_REST: Final = frozenset({"completed", "failed", "interrupted", "paused"})
-PAGE: Final = 25
 MOST_SESSIONS: Final = 90
-DEADLINE_S: Final = 60.0
+ReadNamed: TypeAlias = Callable[[NamedFile], Awaitable[bytes | None]]
+"""A function that returns the bytes of a file, or None if they do not exist any more."""
+_Line: TypeAlias = tuple[int, dict[str, Any]]
+"""A parsed line with its number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +51,42 @@ class Export:
     version."""
     rows: Sequence[Row]
     """The rows of all sessions and of the stream."""
+    files: Iterable[ReadFile] | None = None
+    """The files of an export that was read with them. They are read and checked one by one, and only once. None if the
+    export has no files."""
 
     @property
     def session_id(self) -> str:
         return str(self.header["session_id"])
 
     def lines(self) -> Iterator[str]:
-        yield json.dumps({"helix_export": FORMAT, **self.header}, ensure_ascii=True)
+        """Yield the lines of the export without files."""
+        yield self._head(FORMAT)
+        yield from self._row_lines()
+        yield json.dumps({"end": True, "rows": len(self.rows)})
+
+    async def text(self, read: ReadNamed) -> AsyncIterator[str]:
+        """Yield the text of the export with the files that its rows name, in pieces. One file is read at a time."""
+        named, count = named_files(self.rows), 0
+        yield f"{self._head(FORMAT_WITH_FILES if named else FORMAT)}\n"
+        for line in self._row_lines():
+            yield f"{line}\n"
+        for file in named.values():
+            if (data := await read(file)) is None:
+                continue
+            for piece in file_line(file.part, data):
+                yield piece
+            count += 1
+        end = {"end": True, "rows": len(self.rows), **({"files": count} if named else {})}
+        yield f"{json.dumps(end)}\n"
+
+    def _head(self, version: int) -> str:
+        return json.dumps({"helix_export": version, **self.header}, ensure_ascii=True)
+
+    def _row_lines(self) -> Iterator[str]:
         for key, value in self.rows:
             line = {"table": key.table, "partition": key.partition, "sort": key.sort, "value": value}
             yield json.dumps(line, ensure_ascii=True)
-        yield json.dumps({"end": True, "rows": len(self.rows)})
 
 
 def children_of(rows: Iterable[Row]) -> list[str]:
@@ -73,38 +100,22 @@ def children_of(rows: Iterable[Row]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def read_export(lines: Iterable[str]) -> Export:
-    """Parse and check an export. Raises `InvalidInputError` if it is incomplete or in a newer format."""
-    header: dict[str, Any] | None = None
-    rows: list[Row] = []
-    seen = set[Key]()
-    problem: InvalidInputError | None = None
-    ended = False
-    for number, text in enumerate(lines, 1):
-        if not text.strip():
-            continue
-        line = _object(number, text)
-        if header is None:
-            header = _header(line)
-        elif ended:
-            raise InvalidInputError(f"line {number}: there is more after the end of the export")
-        elif line.get("end") is True:
-            ended = True
-            if line.get("rows") != len(rows):
-                raise InvalidInputError(
-                    f"the export says that it has {line.get('rows')} rows, and {len(rows)} are here"
-                )
-        else:
-            row = _row(number, line)
-            if row.key in seen:
-                raise InvalidInputError(
-                    f"line {number}: the export has row {row.key.sort!r} of {row.key.partition!r} twice"
-                )
-            seen.add(row.key)
-            rows.append(row)
-            problem = problem or _problem(number, row)
-    if header is None or not ended:
+def read_export(lines: Iterable[str], *, with_files: bool = True) -> Export:
+    """Parse and check an export. Raises `InvalidInputError` if it is incomplete or in a newer format.
+
+    The files are not read yet: `Export.files` reads the remaining lines, and raises the same error. with_files: False
+    skips the files, so that the session is imported without them.
+    """
+    left = _parsed(lines)
+    header, version = _header(next(left, None))
+    rows, problem, stop = _read_rows(left, version)
+    if stop is None:
         raise InvalidInputError("the export is incomplete: its last line is missing")
+    rest = chain([stop], left)
+    with_files = with_files and is_file_line(stop[1])
+    if not with_files:
+        for _ in _read_files(rest, len(rows), None):
+            continue
     root = str(header["session_id"])
     try:
         sessions = _check_tree(root, rows)
@@ -114,7 +125,21 @@ def read_export(lines: Iterable[str]) -> Export:
         raise problem
     _check_at_rest(root, sessions, rows)
     check_sessions(root, rows)
-    return Export(header, rows)
+    return Export(header, rows, _ReadOnce(_read_files(rest, len(rows), named_files(rows))) if with_files else None)
+
+
+def _parsed(lines: Iterable[str]) -> Iterator[_Line]:
+    """Yield the lines that are not empty. No reference to a line is kept, because it may hold a large file."""
+    number, left = 0, iter(lines)
+    while True:
+        number += 1
+        text = next(left, None)
+        if text is None:
+            return
+        if text.strip():
+            line = _object(number, text)
+            del text
+            yield number, line
 
 
 def _object(number: int, text: str) -> dict[str, Any]:
@@ -127,16 +152,80 @@ def _object(number: int, text: str) -> dict[str, Any]:
     return line
 
 
-def _header(line: dict[str, Any]) -> dict[str, Any]:
+def _header(first: _Line | None) -> tuple[dict[str, Any], int]:
+    """Return the header, and the version of the format."""
+    if first is None:
+        raise InvalidInputError("the export is incomplete: its last line is missing")
+    line = first[1]
     version = line.pop("helix_export", None)
     if type(version) is not int or not isinstance(line.get("session_id"), str):
         raise InvalidInputError("line 1 is not the head of an export of `helix export`")
-    if version != FORMAT:
+    if version not in (FORMAT, FORMAT_WITH_FILES):
         raise InvalidInputError(
-            f"the export has format {version}, made by Helix {line.get('helix')}; this version reads {FORMAT}"
+            f"the export has format {version}, made by Helix {line.get('helix')}; this version reads {FORMAT} and "
+            f"{FORMAT_WITH_FILES}"
         )
     check_session_id(line["session_id"])
-    return line
+    return line, version
+
+
+def _read_rows(left: Iterator[_Line], version: int) -> tuple[list[Row], InvalidInputError | None, _Line | None]:
+    """Return the rows, the first problem with one of them, and the first line after them, if there is one."""
+    rows: list[Row] = []
+    seen = set[Key]()
+    problem: InvalidInputError | None = None
+    for number, line in left:
+        if line.get("end") is True or (version == FORMAT_WITH_FILES and is_file_line(line)):
+            return rows, problem, (number, line)
+        row = _row(number, line)
+        if row.key in seen:
+            raise InvalidInputError(
+                f"line {number}: the export has row {row.key.sort!r} of {row.key.partition!r} twice"
+            )
+        seen.add(row.key)
+        rows.append(row)
+        problem = problem or _problem(number, row)
+    return rows, problem, None
+
+
+def _read_files(left: Iterator[_Line], rows: int, named: dict[str, NamedFile] | None) -> Iterator[ReadFile]:
+    """Yield the files, and check the last line. `rows`: the number of rows that were read. `named`: the files that the
+    rows name. None: the files are skipped."""
+    count, seen = 0, set[str | None]()
+    for number, line in left:
+        if line.get("end") is True:
+            for what, found in (("rows", rows), ("files", count)):
+                if line.get(what, 0) != found:
+                    raise InvalidInputError(
+                        f"the export says that it has {line.get(what)} {what}, and {found} are here"
+                    )
+            if (after := next(left, None)) is not None:
+                raise InvalidInputError(f"line {after[0]}: there is more after the end of the export")
+            return
+        count += 1
+        if named is None and is_file_line(line):
+            del line
+            continue
+        file = take_file(number, line, named or {})
+        if file.part.sha256 in seen:
+            raise InvalidInputError(f"line {number}: the export has the file with the hash {file.part.sha256} twice")
+        seen.add(file.part.sha256)
+        yield file
+        del file
+    raise InvalidInputError("the export is incomplete: its last line is missing")
+
+
+class _ReadOnce:
+    """An iterable that refuses to be read twice, because the second time it would seem to be empty."""
+
+    def __init__(self, files: Iterator[ReadFile]) -> None:
+        self._left: Iterator[ReadFile] | None = files
+
+    def __iter__(self) -> Iterator[ReadFile]:
+        if self._left is None:
+            raise InvalidInputError("the files of this export were read already: read the export again")
+        left, self._left = self._left, None
+        return left
 
 
 def _row(number: int, line: dict[str, Any]) -> Row:
@@ -190,78 +279,3 @@ def _check_at_rest(root: str, sessions: set[str], rows: Sequence[Row]) -> None:
             raise InvalidInputError(f"session {session_id!r} of the export is {session.status}: it must be at rest")
         if (session.parent is None) != (session_id == root) or session.stream_id != root:
             raise InvalidInputError(f"session {session_id!r} of the export does not belong to session {root!r}")
-
-
-async def import_session(
-    store: StateStore, export: Export, clock: Clock, ids: Ids, *, user_id: str | None = None
-) -> None:
-    """Write the session and everything that belongs to it under the original ids. `user_id` is the new owner, by
-    default the exported owner. Raises `SessionExistsError`."""
-    root = export.session_id
-    sessions = sorted({row.key.partition for row in export.rows if row.key.table == "sessions"})
-    owner, marker = ids.new("import"), marker_key(root)
-    taken = SessionExistsError(f"session {root!r} exists here, or is being created: delete it, or import it elsewhere")
-    owned = When(equal={"owner": owner})
-    try:
-        await _acquire_marker(store, root, marker, owner, clock)
-        for partition in sessions:
-            await _clear(store, "sessions", partition, marker, owned)
-        await _clear(store, "streams", root, marker, owned)
-        shown: list[Operation] = []
-        written: list[Operation] = []
-        for row in export.rows:
-            value = _here(row, user_id)
-            target = shown if row.key.table == "sessions" and row.key.sort == SESSION else written
-            target.append(Put(row.key, value, ABSENT if target is shown else None))
-        for start in range(0, len(written), PAGE):
-            alive = Update(marker, set={"deadline": clock.now() + DEADLINE_S}, when=owned)
-            await store.transact("import_rows", [alive, *written[start : start + PAGE]])
-        value = next(op.value for op in shown if isinstance(op, Put) and op.key == session_key(root))
-        session = SessionRow.at(root, value)
-        shown += [Delete(marker, owned), Put(index_key(session), {"agent_type": session.agent_type})]
-        if session.user_id:
-            shown.append(Put(user_key(session.user_id), {}))
-        await store.transact("finish_import", shown)
-    except ConditionFailedError:
-        raise taken from None
-
-
-async def _acquire_marker(store: StateStore, root: str, marker: Key, owner: str, clock: Clock) -> None:
-    """Write a marker that reserves the id, replacing the marker of a dead import."""
-    (held,) = await store.get([marker])
-    if held is not None and held["deadline"] >= clock.now():
-        raise SessionExistsError(f"session {root!r} is being copied or imported: wait for it, at most a minute")
-    seen = ABSENT if held is None else When(equal={"owner": held["owner"]})
-    value = {"owner": owner, "deadline": clock.now() + DEADLINE_S}
-    await store.transact("begin_import", [Check(session_key(root), ABSENT), Put(marker, value, seen)])
-
-
-async def _clear(store: StateStore, table: Table, partition: str, marker: Key, owned: When) -> None:
-    """Remove the rows that a dead import or a deleted stream left behind. Raises `SessionExistsError` if the session
-    exists."""
-    while True:
-        rows = [row for row in await store.query(table, partition, limit=PAGE + 1) if row.key != marker]
-        if not rows:
-            return
-        if any(row.key.sort == SESSION for row in rows):
-            raise SessionExistsError(f"session {partition!r} exists here: delete its root session first")
-        alive = Check(marker, owned)
-        await store.transact("clear_import", [alive, *(Delete(row.key) for row in rows)])
-
-
-def _here(row: Row, user_id: str | None) -> dict[str, Any]:
-    """Return the row without the fields that are only valid in the store where it was written: workers, drawn budgets,
-    effects and expiry times."""
-    key, value = row
-    if key.table == "streams":
-        return {name: field for name, field in value.items() if name != "ttl"}
-    if key.sort == SESSION:
-        session = SessionRow.at(key.partition, value)
-        owner = {"user_id": user_id} if user_id is not None and session.parent is None else {}
-        alone: dict[str, Any] = {"bounds": None, "blocks": [], "claim": None, "lease_owner": None, "lease_expires": 0}
-        return session.model_copy(update={**alone, **owner}).dump()
-    if key.sort.startswith("r#"):
-        run = RunRow.at(key.partition, key.sort, value)
-        ended: dict[str, Any] = {"effects": "done", "blocks": [], "claim": None, "head": "", "output_limit": None}
-        return run.model_copy(update=ended).dump()
-    return dict(value)

@@ -1,33 +1,37 @@
 """`helix export` and `helix import`: write a session to a file of JSON lines, and read it back.
 
 Law: an export is a consistent snapshot. A running session is refused, and a session that changes during the export is read
-again. An import writes rows, so only the operator of the store may use it.
+again. Files are read after the rows, one at a time. An import writes rows, so only the operator of the store may use it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from helix._private_files import write_whole
+from helix._private_files import new_file
 from helix._version import __version__
 from helix.adapters.system import SystemClock, SystemIds
 from helix.cli.options import SessionName
 from helix.cli.output import RefusedError, say, write
 from helix.cli.sessions.rows import read_tree
-from helix.cli.stores import with_new_store
+from helix.cli.stores import open_files, with_new_store
 from helix.cli.view.formats import count
 from helix.cli.where import NotThereError, Where, with_client
 from helix.client import HelixClient
-from helix.core.errors import InvalidInputError
+from helix.core.errors import FileMissingError, InvalidFileError, InvalidInputError
 from helix.core.printable import escape_json
 from helix.core.wire import StreamMessage, one_run
-from helix.sessions.exports import Export, import_session, read_export
+from helix.ports.state_store import StateStore
+from helix.sessions.export_files import NamedFile
+from helix.sessions.exports import Export, read_export
+from helix.sessions.imports import import_session
 
 TRIES = 5
 WAIT_S, LOOK_S = 15.0, 0.25
@@ -39,17 +43,52 @@ def export(
     to: Annotated[
         str | None, typer.Option("--to", "-o", metavar="FILE", help="A new file [default: standard output]")
     ] = None,
+    no_files: Annotated[bool, typer.Option("--no-files", help="Leave out the bytes of files")] = False,
 ) -> None:
     file = None if to is None else Path(to)
     if file is not None and file.exists():
         raise RefusedError(f"{to!r} exists already: name a new file")
-    made = with_client(where, session, lambda client: _export(client, session))
-    if file is None:
-        for line in made.lines():
-            sys.stdout.write(f"{escape_json(line)}\n")
-        return
-    write_whole(file, "".join(f"{line}\n" for line in made.lines()))
-    say(f"{count(len(made.rows), 'row')} of session {session} are in {to!r}")
+    rows, files = with_client(where, session, lambda client: _write(client, session, file, not no_files))
+    if file is not None:
+        what = count(rows, "row") + (f" and {count(files, 'file')}" if files else "")
+        say(f"{what} of session {session} are in {to!r}")
+
+
+async def _write(client: HelixClient, session_id: str, to: Path | None, with_files: bool) -> tuple[int, int]:
+    """Write the export to a file, or to standard output. Return how many rows and files it has."""
+    made, reader = await _export(client, session_id), _Reader(client)
+    with contextlib.nullcontext(sys.stdout) if to is None else new_file(to) as file:
+        if with_files:
+            async for text in made.text(reader.read):
+                file.write(text if to is not None else escape_json(text))
+        else:
+            for line in made.lines():
+                file.write(f"{line if to is not None else escape_json(line)}\n")
+    return len(made.rows), reader.count
+
+
+class _Reader:
+    """Reads the files of an export. A file that cannot be read any more is reported, and left out of the export."""
+
+    def __init__(self, client: HelixClient) -> None:
+        self._client, self.count = client, 0
+
+    async def read(self, file: NamedFile) -> bytes | None:
+        reason = "its bytes do not exist any more"
+        for session_id in file.session_ids:
+            try:
+                data = await self._client.read_file(session_id, file.part)
+            except FileMissingError:
+                continue
+            except InvalidFileError as error:
+                reason = str(error)
+                continue
+            if hashlib.sha256(data).hexdigest() == file.part.sha256:
+                self.count += 1
+                return data
+            reason = "its bytes are damaged"
+        say(f"{file.shown} is left out: {reason}")
+        return None
 
 
 async def _export(client: HelixClient, session_id: str) -> Export:
@@ -95,22 +134,23 @@ def import_(
     ],
     where: Where,
     user: Annotated[str | None, typer.Option("--user", help="Owner of the session [default: as exported]")] = None,
+    no_files: Annotated[bool, typer.Option("--no-files", help="Import the session without its files")] = False,
 ) -> None:
     if where.url is not None:
         raise NotThereError("a service does not accept stored rows: import with --stage, or with --db")
-    export = _read(file)
-    clock, ids = SystemClock(), SystemIds()
-    with_new_store(where, lambda store: import_session(store, export, clock, ids, user_id=user))
-    write(export.session_id)
-
-
-def _read(file: str) -> Export:
     try:
-        if file == "-":
-            return read_export(sys.stdin)
-        with Path(file).open(encoding="utf-8") as lines:
-            return read_export(lines)
+        with contextlib.nullcontext(sys.stdin) if file == "-" else Path(file).open(encoding="utf-8") as lines:
+            export = read_export(lines, with_files=not no_files)
+            with_new_store(where, lambda store: _import(where, store, export, user))
     except UnicodeDecodeError:
         raise RefusedError(f"{file!r} is not UTF-8 text, so `helix export` did not write it") from None
     except InvalidInputError as error:
         raise RefusedError(f"{file!r} cannot be imported: {error}") from None
+    write(export.session_id)
+
+
+async def _import(where: Where, store: StateStore, export: Export, user: str | None) -> None:
+    files = None if export.files is None else open_files(where, store)
+    if export.files is not None and files is None:
+        raise RefusedError(f"the export has files, and {where} has no place for them: import it with --no-files")
+    await import_session(store, export, SystemClock(), SystemIds(), user_id=user, files=files)
