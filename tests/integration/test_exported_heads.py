@@ -17,7 +17,8 @@ from helix.core.errors import InvalidInputError
 from helix.core.json import dumps, loads
 from helix.core.request_heads import HeadRow
 from helix.services.session_calls import session_calls
-from helix.sessions.exports import Export, import_session, read_export
+from helix.sessions.exports import Export, read_export
+from helix.sessions.imports import import_session
 from helix.sessions.read import Sessions
 
 
