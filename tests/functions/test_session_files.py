@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import boto3
@@ -10,13 +11,16 @@ import pytest
 from tests.functions.conftest import Functions
 from tests.support.aws_resources import BUCKET
 
+from helix.adapters.aws.blobs import S3Blobs
 from helix.core.errors import FileMissingError
+from helix.runtime.cloud import S3_CONFIG
 from helix.services.blob_rows import blob_owner, owner_prefix
 from helix.services.session_files import SessionFiles
 
 HOST = f"{BUCKET}.s3.us-east-1.amazonaws.com"
-"""The host that the console's page may connect to. Without the regional endpoint, us-east-1 would have another one."""
+"""The host that the console's page may connect to."""
 OWNER = blob_owner("ada", "")
+KEYS: Any = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
 DATA = b"name,sum\nada,3\n"
 HASH = hashlib.sha256(DATA).hexdigest()
 
@@ -42,6 +46,29 @@ def test_a_client_uploads_to_the_bucket_of_the_stage_what_it_announced(functions
     part = app.run(files.uploads.finish(OWNER, HASH, "sums.csv"))
     assert (part.media_type, part.size, part.name) == ("text/csv", len(DATA), "sums.csv")
     assert app.run(files.uploads.begin(OWNER, HASH, len(DATA), "text/csv", 900)) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("region", "host"),
+    [
+        ("us-east-1", "stage.s3.us-east-1.amazonaws.com"),
+        ("eu-central-1", "stage.s3.eu-central-1.amazonaws.com"),
+        ("ap-east-1", "stage.s3.ap-east-1.amazonaws.com"),
+        ("cn-north-1", "stage.s3.cn-north-1.amazonaws.com.cn"),
+    ],
+)
+async def test_requests_go_to_the_bucket_in_its_region(region: str, host: str) -> None:
+    """The page's content security policy has this host (`bucket_regional_domain_name`)."""
+    client = boto3.client("s3", region_name=region, config=S3_CONFIG, **KEYS)
+    upload = await S3Blobs(client, "stage").upload("blobs/x", 1, HASH, "text/csv", 60)
+    assert upload is not None and urlsplit(upload.url).hostname == host
+
+
+async def test_requests_to_the_emulator_name_the_bucket_in_the_path() -> None:
+    client = boto3.client("s3", region_name="us-east-1", config=S3_CONFIG, endpoint_url="http://127.0.0.1:4566", **KEYS)
+    assert (await S3Blobs(client, "stage").download("blobs/x", None, 60) or "").startswith(
+        "http://127.0.0.1:4566/stage/blobs/x?"
+    )
 
 
 def test_a_function_that_uses_no_files_makes_no_client_for_them(functions: Functions) -> None:

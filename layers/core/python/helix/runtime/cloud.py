@@ -54,9 +54,12 @@ CONFIG = Config(
 )
 """Client settings with short timeouts. If a call hangs, its caller retries it, because the caller knows whether a retry is
 safe."""
-S3_CONFIG = CONFIG.merge(Config(signature_version="s3v4", s3={"us_east_1_regional_endpoint": "regional"}))
-"""The settings of the S3 client. Without version 4, the signature of a client's upload would not cover its length. With
-the regional endpoint, presigned URLs have the same form of host in every region, which the console's page admits."""
+S3_CONFIG = CONFIG.merge(
+    Config(signature_version="s3v4", s3={"us_east_1_regional_endpoint": "regional", "addressing_style": "virtual"})
+)
+"""The settings of the S3 client. Without version 4, the signature of a client's upload would not cover its length. Without
+the other two, presigned URLs would name the global host instead of the bucket's regional one. The console's page admits
+only the latter, and S3 redirects requests to the former for some hours after a bucket was created."""
 
 
 class Application:
