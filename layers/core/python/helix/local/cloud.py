@@ -150,7 +150,9 @@ class OfflineCloud:
         """Return a boto3 client with the permissions of the account's administrator. Clients are cached, and threads may
         share them."""
         if service not in self._clients:
-            config = Config(retries={"mode": "standard", "total_max_attempts": 3}, max_pool_connections=32)
+            retries: Any = {"mode": "standard", "total_max_attempts": 3}
+            signature = "s3v4" if service == "s3" else None  # `S3Blobs` needs it
+            config = Config(retries=retries, max_pool_connections=32, signature_version=signature)
             self._clients[service] = self.account.client(service, config=config)
         return self._clients[service]
 
