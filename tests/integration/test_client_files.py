@@ -78,6 +78,57 @@ async def test_without_a_user_files_belong_to_the_session_that_the_client_named(
             await client.run("helper", [part], session_id="other")
 
 
+async def test_without_a_user_a_repeat_with_the_key_finds_the_run() -> None:
+    """The second client stands for another process, so only the key can connect the two requests."""
+    model = Looks()
+    async with served(executor_of(model)) as (server, client), HelixClient(server.url, settings=BRISK) as other:
+        first = await client.run("helper", ["See", png(4, 4)], key="order-17")
+        again = await other.run("helper", ["See", png(4, 4)], key="order-17")
+        await first.result(5)
+        later = await client.run("helper", ["See", png(4, 4)], key="order-17")
+        assert {(h.session_id, h.run_id) for h in (first, again, later)} == {(first.session_id, first.run_id)}
+        assert first.session_id == f"ses_{hashlib.sha256(b'order-17').hexdigest()[:32]}" and len(model.seen) == 1
+        another = await client.run("helper", ["See", png(4, 4)], key="order-18")
+        assert another.session_id != first.session_id
+        unkeyed = [await client.run("helper", ["See", png(4, 4)]) for _ in range(2)]
+        assert unkeyed[0].session_id != unkeyed[1].session_id
+
+
+async def test_a_message_as_a_mapping_has_files_and_no_unknown_keys() -> None:
+    model = Looks()
+    executor = executor_of(model)
+    token = await key_for(executor, "ada")
+    async with served(executor, authoriser=keyed(executor), token=token) as (_, client):
+        first = await client.run("helper", [png(4, 4)])
+        await first.result(5)
+        (part,) = await files_of(client, first.session_id)
+        for given in (part, part.model_dump(mode="json")):
+            handle = await client.run("helper", {"message": "hi", "files": [given], "state": {}})
+            await handle.result(5)
+            assert [file.sha256 for file in await files_of(client, handle.session_id)] == [part.sha256]
+            assert model.seen[-1] == [("image/png", png(4, 4))]
+        with pytest.raises(InvalidInputError, match="not 'metadata', 'tone'"):
+            await client.run("helper", {"message": "hi", "metadata": {}, "tone": 1})
+        for broken in ([{"kind": "image"}], "a.png", [png(4, 4)]):
+            with pytest.raises(InvalidInputError, match="files"):
+                await client.run("helper", {"message": "hi", "files": broken})
+        with pytest.raises(InvalidInputError, match="message"):
+            await client.run("helper", {"message": ["hi", png(4, 4)], "files": [part]})
+
+
+async def test_an_agent_that_is_not_a_function_refuses_other_input() -> None:
+    model = Looks()
+    async with served(executor_of(model)) as (_, client):
+        ask: JsonObject = {"agent": "helper", "key": "k"}
+        with pytest.raises(InvalidInputError, match="'helper' has only the key 'message', not 'files', 'state'"):
+            await client.ask("run", {**ask, "input": {"message": "hi", "files": [], "state": {}}})
+        with pytest.raises(InvalidInputError, match="not 'topic'"):
+            await client.run("helper", {"topic": "dogs"})
+        started: Any = await client.ask("run", {**ask, "input": {"message": "hi"}})
+        await (await client.handle(started["session_id"])).result(5)
+        assert len(model.seen) == 1
+
+
 async def test_a_checkpoint_is_resumed_with_files() -> None:
     model = Looks()
     async with served(executor_of(model)) as (_, client):
