@@ -15,6 +15,7 @@ from tests.support.sample_files import pdf, png
 from tests.support_gateway import BRISK, executor_of, key_for, keyed, served
 
 from helix import Document, Image
+from helix.adapters.memory_blobs import MemoryBlobs
 from helix.client import HelixClient
 from helix.core.errors import (
     FileMissingError,
@@ -165,9 +166,26 @@ async def test_a_session_gives_only_the_files_that_it_holds() -> None:
     async with served(executor_of(Looks())) as (_, client):
         handle = await client.run("helper", [png(4, 4)])
         await handle.result(5)
-        with pytest.raises(FileMissingError):
-            found = await client.ask("get_file", {"session_id": handle.session_id, "sha256": "0" * 64})
-            await fetch(str(found["url"]))
+        (part,) = await files_of(client, handle.session_id)
+        with pytest.raises(FileMissingError, match=r"'a\.png' was not found: the session does not hold it"):
+            fields: JsonObject = {"session_id": handle.session_id, "sha256": "0" * 64, "name": "a.png"}
+            await client.ask("get_file", fields)
+        with pytest.raises(FileMissingError, match="does not hold it"):
+            await client.read_file(handle.session_id, part.model_copy(update={"sha256": "0" * 64}))
+        found = await client.ask("get_file", {"session_id": handle.session_id, "sha256": part.sha256})
+        assert await fetch(str(found["url"])) == png(4, 4)
+
+
+async def test_a_download_of_deleted_bytes_does_not_ask_for_an_upload() -> None:
+    blobs = MemoryBlobs()
+    async with served(executor_of(Looks(), blobs=blobs)) as (_, client):
+        handle = await client.run("helper", [png(4, 4)])
+        await handle.result(5)
+        (part,) = await files_of(client, handle.session_id)
+        for key in await blobs.list("blobs/"):
+            await blobs.delete(key)
+        with pytest.raises(FileMissingError, match="its bytes were deleted"):
+            await client.read_file(handle.session_id, part)
 
 
 async def test_an_upload_that_never_came_is_refused_and_expires() -> None:

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from helix.client.link import fields_of
-from helix.core.errors import FileMissingError, OperatorError
+from helix.core.errors import BYTES_DELETED, FileMissingError, OperatorError
 from helix.core.file_checks import label
 from helix.core.files import FilePart
 from helix.core.json import JsonObject
@@ -111,7 +111,7 @@ async def download(url: str, file: FilePart) -> bytes:
         )
     except TransferError as error:
         if error.status == HTTPStatus.NOT_FOUND:
-            raise FileMissingError(file.sha256 or "", file.name) from error
+            raise FileMissingError(file.sha256 or "", file.name, BYTES_DELETED) from error
         raise
 
 
