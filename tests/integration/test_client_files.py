@@ -15,6 +15,7 @@ from tests.support.sample_files import pdf, png
 from tests.support_gateway import BRISK, executor_of, key_for, keyed, served
 
 from helix import Document, Image
+from helix.adapters.memory_blobs import MemoryBlobs
 from helix.client import HelixClient
 from helix.core.errors import (
     FileMissingError,
@@ -78,6 +79,57 @@ async def test_without_a_user_files_belong_to_the_session_that_the_client_named(
             await client.run("helper", [part], session_id="other")
 
 
+async def test_without_a_user_a_repeat_with_the_key_finds_the_run() -> None:
+    """The second client stands for another process, so only the key can connect the two requests."""
+    model = Looks()
+    async with served(executor_of(model)) as (server, client), HelixClient(server.url, settings=BRISK) as other:
+        first = await client.run("helper", ["See", png(4, 4)], key="order-17")
+        again = await other.run("helper", ["See", png(4, 4)], key="order-17")
+        await first.result(5)
+        later = await client.run("helper", ["See", png(4, 4)], key="order-17")
+        assert {(h.session_id, h.run_id) for h in (first, again, later)} == {(first.session_id, first.run_id)}
+        assert first.session_id == f"ses_{hashlib.sha256(b'order-17').hexdigest()[:32]}" and len(model.seen) == 1
+        another = await client.run("helper", ["See", png(4, 4)], key="order-18")
+        assert another.session_id != first.session_id
+        unkeyed = [await client.run("helper", ["See", png(4, 4)]) for _ in range(2)]
+        assert unkeyed[0].session_id != unkeyed[1].session_id
+
+
+async def test_a_message_as_a_mapping_has_files_and_no_unknown_keys() -> None:
+    model = Looks()
+    executor = executor_of(model)
+    token = await key_for(executor, "ada")
+    async with served(executor, authoriser=keyed(executor), token=token) as (_, client):
+        first = await client.run("helper", [png(4, 4)])
+        await first.result(5)
+        (part,) = await files_of(client, first.session_id)
+        for given in (part, part.model_dump(mode="json")):
+            handle = await client.run("helper", {"message": "hi", "files": [given], "state": {}})
+            await handle.result(5)
+            assert [file.sha256 for file in await files_of(client, handle.session_id)] == [part.sha256]
+            assert model.seen[-1] == [("image/png", png(4, 4))]
+        with pytest.raises(InvalidInputError, match="not 'metadata', 'tone'"):
+            await client.run("helper", {"message": "hi", "metadata": {}, "tone": 1})
+        for broken in ([{"kind": "image"}], "a.png", [png(4, 4)]):
+            with pytest.raises(InvalidInputError, match="files"):
+                await client.run("helper", {"message": "hi", "files": broken})
+        with pytest.raises(InvalidInputError, match="message"):
+            await client.run("helper", {"message": ["hi", png(4, 4)], "files": [part]})
+
+
+async def test_an_agent_that_is_not_a_function_refuses_other_input() -> None:
+    model = Looks()
+    async with served(executor_of(model)) as (_, client):
+        ask: JsonObject = {"agent": "helper", "key": "k"}
+        with pytest.raises(InvalidInputError, match="'helper' has only the key 'message', not 'files', 'state'"):
+            await client.ask("run", {**ask, "input": {"message": "hi", "files": [], "state": {}}})
+        with pytest.raises(InvalidInputError, match="not 'topic'"):
+            await client.run("helper", {"topic": "dogs"})
+        started: Any = await client.ask("run", {**ask, "input": {"message": "hi"}})
+        await (await client.handle(started["session_id"])).result(5)
+        assert len(model.seen) == 1
+
+
 async def test_a_checkpoint_is_resumed_with_files() -> None:
     model = Looks()
     async with served(executor_of(model)) as (_, client):
@@ -114,9 +166,26 @@ async def test_a_session_gives_only_the_files_that_it_holds() -> None:
     async with served(executor_of(Looks())) as (_, client):
         handle = await client.run("helper", [png(4, 4)])
         await handle.result(5)
-        with pytest.raises(FileMissingError):
-            found = await client.ask("get_file", {"session_id": handle.session_id, "sha256": "0" * 64})
-            await fetch(str(found["url"]))
+        (part,) = await files_of(client, handle.session_id)
+        with pytest.raises(FileMissingError, match=r"'a\.png' was not found: the session does not hold it"):
+            fields: JsonObject = {"session_id": handle.session_id, "sha256": "0" * 64, "name": "a.png"}
+            await client.ask("get_file", fields)
+        with pytest.raises(FileMissingError, match="does not hold it"):
+            await client.read_file(handle.session_id, part.model_copy(update={"sha256": "0" * 64}))
+        found = await client.ask("get_file", {"session_id": handle.session_id, "sha256": part.sha256})
+        assert await fetch(str(found["url"])) == png(4, 4)
+
+
+async def test_a_download_of_deleted_bytes_does_not_ask_for_an_upload() -> None:
+    blobs = MemoryBlobs()
+    async with served(executor_of(Looks(), blobs=blobs)) as (_, client):
+        handle = await client.run("helper", [png(4, 4)])
+        await handle.result(5)
+        (part,) = await files_of(client, handle.session_id)
+        for key in await blobs.list("blobs/"):
+            await blobs.delete(key)
+        with pytest.raises(FileMissingError, match="its bytes were deleted"):
+            await client.read_file(handle.session_id, part)
 
 
 async def test_an_upload_that_never_came_is_refused_and_expires() -> None:

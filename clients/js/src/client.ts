@@ -2,7 +2,7 @@
 // caller reads has no gap and no repeat.
 import { HelixError } from "./errors.ts";
 import type { Feed } from "./feed.ts";
-import { type Content, isContent, type LocalFile } from "./files.ts";
+import { type Content, isContent, type LocalFile, readContent, readMapping } from "./files.ts";
 import type {
   AgentList,
   Authenticated,
@@ -31,7 +31,7 @@ import type {
 import { RunHandle } from "./handle.ts";
 import { SocketLink, type Token } from "./link.ts";
 import { type ClientSettings, freshKey, freshSession, SETTINGS } from "./settings.ts";
-import { type UploadOptions, Uploads } from "./uploads.ts";
+import { sessionOfKey, type UploadOptions, Uploads } from "./uploads.ts";
 import { type Judge, oneRun, type StreamMessage, wholeStream } from "./wire.ts";
 
 export type Action = keyof Requests;
@@ -92,9 +92,10 @@ export class HelixClient {
 
   /**
    * Start a run: a new session, or the next message of one that is not running. `message`: a text, a list of texts and files,
-   * or a function agent's parameters. Files are uploaded first. `session_id`: one that exists, or a new one that begins with
-   * the own prefix (`whoami`). `key`: what makes a repeat, from another page too, find the same run for at least a day;
-   * default a new one.
+   * `{ message, state, files }` with files that are stored already, or a function agent's parameters. Files are uploaded
+   * first. `session_id`: one that exists, or a new one that begins with the own prefix (`whoami`). `key`: what makes a repeat,
+   * from another page too, find the same run for at least a day; default a new one. If the client uploads files, and there is
+   * no user and no `session_id`, the id is `ses_` and the first 32 hexadecimal digits of the key's SHA-256 hash.
    * Rejects with `agent_already_running` if the session is running, `queue_full` if too many runs wait, and for a file with
    * `invalid_file`, `file_missing` or `transfer_failed`.
    */
@@ -103,11 +104,14 @@ export class HelixClient {
     message: Content | Record<string, unknown>,
     { signal, ...options }: RunOptions<"run", "agent" | "input"> = {},
   ): Promise<RunHandle> {
-    if (!isContent(message)) return await this.#start("run", { agent, input: message as Record<string, unknown>, ...options });
+    if (!isContent(message) && !("message" in message)) return await this.#start("run", { agent, input: message, ...options });
+    const { content, state } = isContent(message) ? { content: readContent(message) } : readMapping(message);
     let session_id = options.session_id ?? undefined;
-    const session = async () => (session_id ??= (await this.whoami()).principal == null ? freshSession() : undefined);
-    const fields = await this.#uploads.fieldsOf(message, session, signal);
-    return await this.#start("run", { agent, ...fields, ...options, ...(session_id !== undefined && { session_id }) });
+    const fresh = async () => (options.key == null ? freshSession() : await sessionOfKey(options.key));
+    const session = async () => (session_id ??= (await this.whoami()).principal == null ? await fresh() : undefined);
+    const fields = await this.#uploads.fieldsOf(content, session, signal);
+    const more = { ...(state !== undefined && { state }), ...(session_id !== undefined && { session_id }) };
+    return await this.#start("run", { agent, ...fields, ...options, ...more });
   }
 
   /** Go on with an interrupted or paused session, or rewind to a checkpoint. `message`: as for `run`. */
@@ -125,7 +129,7 @@ export class HelixClient {
     session_id: string,
     { message, signal, ...options }: { message?: Content | null; signal?: AbortSignal },
   ): Promise<RunHandle> {
-    const fields = message == null ? {} : await this.#uploads.fieldsOf(message, async () => session_id, signal);
+    const fields = message == null ? {} : await this.#uploads.fieldsOf(readContent(message), async () => session_id, signal);
     return await this.#start(action, { session_id, ...fields, ...options } as Partial<Fields<A>>);
   }
 

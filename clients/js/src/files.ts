@@ -59,6 +59,69 @@ export function label(input: LocalFile, number?: number): string {
 export const nameOf = (input: LocalFile): string | undefined =>
   "name" in input && typeof input.name === "string" && input.name !== "" ? input.name : undefined;
 
+/** The most files of one message. */
+const MAX_FILES = 50;
+/** The most bytes of all files of one message. */
+const MAX_MESSAGE_BYTES = 50 * 1024 * 1024;
+
+/** A message as a mapping. */
+export interface GivenMessage {
+  content: ReadContent;
+  state: Record<string, unknown> | undefined;
+}
+
+/** Read a message that is a mapping with the key `message`. Rejects other keys, and files that are not stored and at no URL,
+ *  with `invalid_input`. */
+export function readMapping(given: Record<string, unknown>): GivenMessage {
+  const unknown = Object.keys(given).filter((name) => !["message", "state", "files"].includes(name));
+  if (unknown.length > 0) {
+    const names = unknown.map((name) => `'${name}'`).join(", ");
+    const advice = "use the options of `run` for others";
+    throw new HelixError("invalid_input", `a message as a mapping has only the keys 'message', 'state' and 'files', not ${names}: ${advice}`);
+  }
+  const { message, state, files } = given as { message: unknown; state?: Record<string, unknown> | null; files?: unknown };
+  if (files == null || (Array.isArray(files) && files.length === 0)) {
+    if (isContent(message)) return { content: readContent(message), state: state ?? undefined };
+    throw new HelixError("invalid_input", "message: give a string, or a list of texts and files");
+  }
+  if (typeof message !== "string") throw new HelixError("invalid_input", "message: give a string beside 'files'");
+  if (!Array.isArray(files) || !files.every((file) => typeof file?.kind === "string")) {
+    throw new HelixError("invalid_input", "files: give a list of stored files, such as those that `upload` returned");
+  }
+  const parts = (files as FilePart[]).map((input) => ({ input, after_text: input.after_text ?? 0 }));
+  return { content: { text: message, files: parts }, state: state ?? undefined };
+}
+
+/** Reject with `invalid_file` a local file that breaks a limit, and files that are too many or too large together. Bytes that
+ *  are given twice count once. */
+export function checkMessage(files: ReadContent["files"]): void {
+  const sizes = new Map<unknown, number>();
+  files.forEach(({ input }, index) => {
+    if (!isLocal(input)) return void sizes.set(input.sha256, input.size ?? 0);
+    checkSize(input, label(input, index + 1));
+    sizes.set(input, sizeOf(input));
+  });
+  if (files.length > MAX_FILES) {
+    const limit = `it takes at most ${MAX_FILES}: send the others in another message`;
+    throw new HelixError("invalid_file", `the message has ${files.length} files; ${limit}`);
+  }
+  const total = [...sizes.values()].reduce((sum, size) => sum + size, 0);
+  if (total <= MAX_MESSAGE_BYTES) return;
+  const limit = `the limit is ${MAX_MESSAGE_BYTES}: send some of them in another message`;
+  throw new HelixError("invalid_file", `the files of the message have ${total} bytes together; ${limit}`);
+}
+
+const sizeOf = (file: LocalFile): number => (file instanceof Blob ? file.size : file.length);
+
+/** Reject an empty file and one that is too large. `what` designates the file. */
+export function checkSize(file: LocalFile, what: string): void {
+  const size = sizeOf(file);
+  if (size === 0) throw new HelixError("invalid_file", `${what} is empty: attach a file with content`);
+  if (size <= MAX_FILE_BYTES) return;
+  const limit = `a file has at most ${MAX_FILE_BYTES}: make it smaller, or divide it`;
+  throw new HelixError("invalid_file", `${what} has ${size} bytes; ${limit}`);
+}
+
 /** Divide content into its text and its files. Rejects an item of another type with `invalid_input`. */
 export function readContent(content: Content): ReadContent {
   const items: readonly unknown[] = typeof content === "string" || isLocal(content) ? [content] : content;

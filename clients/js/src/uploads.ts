@@ -1,7 +1,7 @@
 // The uploads of a client. A file is hashed, announced, sent to the store and checked by the service. Each step can be
 // repeated: the address of a file is its content.
 import { HelixError } from "./errors.ts";
-import { type Content, isLocal, label, type LocalFile, MAX_FILE_BYTES, nameOf, readContent } from "./files.ts";
+import { checkMessage, checkSize, isLocal, label, type LocalFile, nameOf, type ReadContent } from "./files.ts";
 import type { FilePart, UploadBegun, UploadFinished } from "./generated.ts";
 import { type OnProgress, send } from "./send.ts";
 import { type ClientSettings, hexOf } from "./settings.ts";
@@ -46,17 +46,17 @@ export class Uploads {
 
   /**
    * The fields `message` and `files` of a request with this content, after its files are stored. `session`: asked for the
-   * session before the first upload. If one file fails, the others are stopped, and the error names the one that failed.
+   * session before the first upload. A message that breaks a limit is rejected before that. If one file fails, the others are stopped, and the error names the one that failed.
    */
   async fieldsOf(
-    content: Content,
+    { text, files }: ReadContent,
     session: () => Promise<string | undefined>,
     given?: AbortSignal,
   ): Promise<{ message?: string; files?: FilePart[] }> {
-    const { text, files } = readContent(content);
     if (files.length === 0) return { message: text };
     const message = text === "" ? {} : { message: text }; // the service takes no empty text
     given?.throwIfAborted();
+    checkMessage(files);
     const session_id = files.some(({ input }) => isLocal(input)) ? await session() : undefined;
     const failed = new AbortController();
     const signal = any(failed.signal, given);
@@ -77,7 +77,7 @@ export class Uploads {
   async upload(file: LocalFile, options: UploadOptions = {}, number?: number): Promise<FilePart> {
     const signal = any(this.#ended, options.signal);
     const what = label(file, number);
-    checkSize(file instanceof Blob ? file.size : file.length, what);
+    checkSize(file, what);
     await this.#acquire(signal);
     try {
       const bytes = await bytesOf(file, what);
@@ -158,13 +158,6 @@ export class Uploads {
   }
 }
 
-function checkSize(size: number, what: string): void {
-  if (size === 0) throw new HelixError("invalid_file", `${what} is empty: attach a file with content`);
-  if (size <= MAX_FILE_BYTES) return;
-  const limit = `a file has at most ${MAX_FILE_BYTES}: make it smaller, or divide it`;
-  throw new HelixError("invalid_file", `${what} has ${size} bytes; ${limit}`);
-}
-
 /** The bytes now. A copy of an array, because the caller may change it while it is sent. */
 async function bytesOf(file: LocalFile, what: string): Promise<Uint8Array<ArrayBuffer>> {
   if (!(file instanceof Blob)) return Uint8Array.from(file);
@@ -174,6 +167,10 @@ async function bytesOf(file: LocalFile, what: string): Promise<Uint8Array<ArrayB
     throw new HelixError("invalid_file", `${what} cannot be read: choose it again`, { cause });
   }
 }
+
+/** The id of the new session of a request with this idempotency key: the same in every page and process, and in Python. */
+export const sessionOfKey = async (key: string): Promise<string> =>
+  `ses_${(await hashOf(new TextEncoder().encode(key))).slice(0, 32)}`;
 
 async function hashOf(bytes: Uint8Array<ArrayBuffer>): Promise<string> {
   const subtle = globalThis.crypto?.subtle as SubtleCrypto | undefined;

@@ -103,6 +103,47 @@ test("a caller without a user gets a session for both the files and the run", as
   await assert.rejects(client.upload(file("a", "a.txt")), code("invalid_input", /session_id/));
 });
 
+test("without a user, a repeat with the key names the session that the Python client names", async () => {
+  service.principal = null;
+  const again = await service.connect();
+  for (const one of [client, again]) await one.run("desk", ["Look", file("a", "a.txt")], { key: "order-17" });
+  again.close();
+  const wanted = `ses_${sha256("order-17").slice(0, 32)}`;
+  assert.deepEqual(service.of("run").map(({ session_id, key }) => [session_id, key]), [[wanted, "order-17"], [wanted, "order-17"]]);
+  assert.ok(service.of("upload").every(({ session_id }) => session_id === wanted));
+  await client.run("desk", [file("a", "a.txt")], { key: "order-17", session_id: "ses_mine" });
+  assert.equal(service.of("run").at(-1)?.["session_id"], "ses_mine");
+});
+
+test("a message as a mapping has files and state, and no unknown keys", async () => {
+  const stored = { ...(await client.upload(file("a", "a.txt"))), after_text: 3 };
+  await client.run("desk", { message: "See this", files: [stored], state: { n: 1 } }, { tags: ["t"] });
+  await client.run("desk", { message: ["Look", file("b", "b.txt")] });
+  const [one, two] = service.of("run");
+  assert.deepEqual([one?.["message"], one?.["files"], one?.["state"], one?.["tags"]], ["See this", [stored], { n: 1 }, ["t"]]);
+  assert.deepEqual([two?.["message"], two?.["files"].length, "input" in (two ?? {})], ["Look", 1, false]);
+  const refused = (given: Record<string, unknown>, pattern: RegExp) =>
+    assert.rejects(client.run("desk", given), code("invalid_input", pattern));
+  await refused({ message: "x", metadata: {}, tone: 1 }, /only the keys 'message', 'state' and 'files', not 'metadata', 'tone'/);
+  await refused({ message: "x", files: ["a.png"] }, /^files: /);
+  await refused({ message: ["x"], files: [stored] }, /^message: /);
+  await refused({ message: 7 }, /^message: /);
+  assert.equal(service.of("run").length, 2);
+});
+
+test("a message with too many or too large files is refused before the first upload", async () => {
+  const many = Array.from({ length: 51 }, (_, n) => file(`${n}`, `${n}.txt`));
+  await assert.rejects(client.run("desk", many), code("invalid_file", /^the message has 51 files; it takes at most 50: send the others/));
+  const sized = (name: string, size: number) => Object.defineProperty(file(name, name), "size", { value: size });
+  const [a, b] = [sized("a", 30 * 2 ** 20), sized("b", 30 * 2 ** 20)];
+  const sentence = /^the files of the message have 62914560 bytes together; the limit is 52428800: send some of them in another message$/;
+  await assert.rejects(client.run("desk", [a, b]), code("invalid_file", sentence));
+  await assert.rejects(client.resume("ses_1", { message: [a, b] }), code("invalid_file", sentence));
+  assert.equal(service.asked.length, 0);
+  await client.run("desk", ["Twice:", a, a]);
+  assert.equal(service.of("run").length, 1, "the same bytes count once");
+});
+
 test("a caller with a user lets the service make the session", async () => {
   await client.run("desk", [file("a", "a.txt")]);
   assert.equal("session_id" in (service.of("run")[0] ?? {}), false);

@@ -12,12 +12,14 @@ from typing import Any, Self
 from helix.adapters.system import SystemClock, SystemIds
 from helix.client.feed import Feed, Following, whole_stream
 from helix.client.link import ClientSettings, Link, Token, fields_of
+from helix.client.messages import message_of, session_of_key
 from helix.client.remote_handle import RemoteHandle
 from helix.client.uploads import download, upload_files
 from helix.core.chunks import StreamChunk
 from helix.core.errors import InvalidInputError, SessionNotFoundError
 from helix.core.files import Content, FilePart
 from helix.core.handles import CanResumeResult, Confirmation, ResumeMode, RetryMode, SessionState
+from helix.core.initial import AgentInput
 from helix.core.json import JsonObject, JsonValue
 from helix.core.wire import Judge, StreamMessage, one_run
 from helix.ports.clock import Clock
@@ -102,9 +104,11 @@ class HelixClient:
         """Start a run: a new session, or the next message of one that is not running.
 
         message: a string, a list of strings and files (see `LocalExecutor.execute`; the client uploads the files first),
-        `{"message": ..., "state": {...}}`, or a function agent's parameters. session_id: an existing
-        session, or a new id that begins with the caller's prefix (see `whoami`). key: the idempotency key. For at least a
-        day, a request with the same key returns the same run, even from another process. The default is a new key.
+        `{"message": ..., "state": {...}, "files": [...]}` with `FilePart` objects or their JSON, or a function agent's
+        parameters. session_id: an existing session, or a new id that begins with the caller's prefix (see `whoami`).
+        key: the idempotency key. For at least a day, a request with the same key returns the same run, even from another
+        process. The default is a new key. If the client uploads files, and there is no user and no session id, the id is
+        `ses_` and the first 32 hexadecimal digits of the key's SHA-256 hash.
         priority: the place of this run and of the session's later runs in the queue for slots, from -999 to 0. Runs with a
         lower number yield to others. Only the service assigns priorities above 0.
 
@@ -114,11 +118,11 @@ class HelixClient:
         fields: JsonObject = {"agent": agent, "session_id": session_id, "state": state, "metadata": metadata}
         fields |= {"priority": priority, "tags": None if tags is None else [*tags]}
         if not isinstance(message, Mapping):
-            return await self._start("run", await self._with_message(fields, message), key)
+            return await self._start("run", await self._with_message(fields, message, key), key)
         if "message" not in message:
             return await self._start("run", {**fields, "input": dict(message)}, key)
         fields |= {"state": message.get("state") or state}
-        return await self._start("run", await self._with_message(fields, message["message"]), key)
+        return await self._start("run", await self._with_message(fields, message_of(message), key), key)
 
     async def stream(
         self, agent: str, message: Content | Mapping[str, Any], **options: Any
@@ -190,14 +194,18 @@ class HelixClient:
         place = {"session_id": session_id, "run_id": run_id, "turn": run["turn"], "after": run["start_sequence"]}
         return RemoteHandle(self, {**place, "stream_id": session["stream_id"]})
 
-    async def _with_message(self, fields: JsonObject, message: Content | None) -> JsonObject:
+    async def _with_message(
+        self, fields: JsonObject, message: Content | AgentInput | None, key: str | None = None
+    ) -> JsonObject:
         """Return the fields of a request with this message, whose files have been uploaded."""
         text, files = await read_message(message)
         if not files:
             return {**fields, "message": text}
         session_id = fields.get("session_id")
-        if session_id is None and (await self.whoami())["principal"] is None:
-            session_id = self._ids.new("ses")  # which owns the files, because there is no user
+        uploads = any(file.data is not None for file in files)
+        if uploads and session_id is None and (await self.whoami())["principal"] is None:
+            # It owns the files, because there is no user. A repeat with the key must name it too.
+            session_id = self._ids.new("ses") if key is None else session_of_key(key)
         parts = await upload_files(self.ask, files, None if session_id is None else str(session_id))
         described: list[JsonValue] = [part.model_dump(mode="json") for part in parts]
         return {**fields, "session_id": session_id, "message": text or None, "files": described}

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 
 class HelixError(Exception):
@@ -129,14 +129,21 @@ class InvalidFileError(CallerError):
 
 
 class FileMissingError(CallerError, LookupError):
-    """The bytes of a file do not exist: they were never uploaded, or were deleted."""
+    """The bytes of a file do not exist: they were never uploaded, or were deleted. Or the session that should hold the
+    file does not."""
 
     code = "file_missing"
 
-    def __init__(self, address: str, name: str | None = None) -> None:
+    def __init__(self, address: str, name: str | None = None, problem: str = "does not exist: upload it again") -> None:
         self.address, self.name = address, name
         shown = f"file {name!r}" if name else f"the file {address[:80]!r}"
-        super().__init__(f"{shown} does not exist: upload it again")
+        super().__init__(f"{shown} {problem}")
+
+
+NOT_HELD: Final = "was not found: the session does not hold it; use a file that its messages or results name"
+"""The problem of a `FileMissingError` for a file that its session does not hold."""
+BYTES_DELETED: Final = "can no longer be read: its bytes were deleted"
+"""The problem of a `FileMissingError` for a file that was stored once."""
 
 
 class CannotResumeError(CallerError):

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Final, assert_never
 
 from helix.core.agents import AnyAgent
-from helix.core.errors import DamagedRowError
+from helix.core.errors import DamagedRowError, InvalidInputError
 from helix.core.frames import lagging_frame, message_frames
 from helix.core.handles import AgentExecutionHandle, Confirmation
 from helix.core.initial import AgentInput
@@ -208,8 +208,16 @@ async def subscribe_if_asked(backend: Backend, caller: Connection, stream_id: st
 
 def _parameters(agent: AnyAgent, parameters: JsonObject) -> str:
     """Return the message that `execute` makes from a mapping. A function agent reads its parameters from the
-    message."""
-    return dumps(parameters) if agent.function is not None else str(parameters.get("message", ""))
+    message. Raises `InvalidInputError` for what another agent cannot receive."""
+    if agent.function is not None:
+        return dumps(parameters)
+    unknown = [repr(name) for name in parameters if name != "message"]
+    if unknown:
+        raise InvalidInputError(
+            f"the input of agent {agent.name!r} has only the key 'message', not {', '.join(unknown)}: send files and "
+            "state beside the message"
+        )
+    return str(parameters.get("message", ""))
 
 
 async def _reply(backend: Backend, session_id: str, run_id: str, stream_id: str, after: int) -> JsonObject:

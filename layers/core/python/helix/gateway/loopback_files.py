@@ -22,6 +22,8 @@ from helix.ports.ids import Ids, new_secret
 T = TypeVar("T")
 STORED_S: Final = 60.0
 """The number of seconds within which the store must take or return the bytes of a file."""
+MAX_ADDRESSES: Final = 10_000
+"""The most addresses that work at the same time. A new one replaces the oldest."""
 TEXT: Final = "text/plain; charset=utf-8"
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 CORS: Final = {
@@ -83,8 +85,12 @@ class LoopbackFiles:
 
     def _add(self, address: _Address) -> str:
         token, now = new_secret(self._ids), self._clock.now()
-        valid = {key: one for key, one in self._addresses.items() if one.expires_at > now}
-        self._addresses = {**valid, token: address}
+        while self._addresses:
+            oldest = next(iter(self._addresses))
+            if len(self._addresses) < MAX_ADDRESSES and self._addresses[oldest].expires_at > now:
+                break
+            del self._addresses[oldest]
+        self._addresses[token] = address
         return f"{self.origin}/{token}"
 
     def find(self, token: str) -> _Address | None:
@@ -93,17 +99,32 @@ class LoopbackFiles:
         return found if found is not None and found.expires_at > self._clock.now() else None
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` on the event loop of the store, from another thread, and return its result."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(STORED_S)
+        """Run `work` on the event loop of the store, from another thread, and return its result. Raises
+        `BrokenRequestError` if the store takes too long, and cancels `work`."""
+        running = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return running.result(STORED_S)
+        except TimeoutError as error:
+            running.cancel()
+            raise BrokenRequestError(503, f"The store did not respond within {STORED_S:g} s: try again.") from error
 
 
 class _Handler(LoopbackHandler):
     files: ClassVar[LoopbackFiles]
     headers_of_all: ClassVar[Mapping[str, str]] = {"X-Content-Type-Options": "nosniff"}
 
+    def handle_one_request(self) -> None:
+        self._cors: Mapping[str, str] = NO_HEADERS
+        super().handle_one_request()
+
+    def respond(self, status: int, body: bytes, kind: str = TEXT, headers: Mapping[str, str] = NO_HEADERS) -> None:
+        """Respond as `LoopbackHandler` does. A page whose request was admitted can read the response, also a
+        refusal."""
+        super().respond(status, body, kind, {**self._cors, **headers})
+
     def do_OPTIONS(self) -> None:
         if self._admitted():
-            self._reply(204)
+            self.respond(204, b"")
 
     def do_PUT(self) -> None:
         address = self._address()
@@ -128,9 +149,9 @@ class _Handler(LoopbackHandler):
             found = self.files.wait(work)
         except CallerError as error:
             status = 404 if isinstance(error, FileMissingError) else 400
-            self._reply(status, f"{error}\n".encode())
+            self.respond(status, f"{error}\n".encode())
         else:
-            self._reply(200, found or b"", {"Content-Disposition": attachment(name)}, BINARY)
+            self.respond(200, found or b"", BINARY, {"Content-Disposition": attachment(name)})
 
     def _address(self) -> _Address | None:
         """Return what the address allows. Otherwise refuse the request."""
@@ -149,9 +170,8 @@ class _Handler(LoopbackHandler):
         why = why_foreign(headers, hosts_of(self.files.port), any_port=True)
         if why is not None:
             self.refuse(why)
-        return why is None
-
-    def _reply(self, status: int, body: bytes = b"", more: Mapping[str, str] = NO_HEADERS, kind: str = TEXT) -> None:
+            return False
         origin = self.headers.get("origin")
-        allowed = {} if origin is None else {"Access-Control-Allow-Origin": origin, **CORS}
-        self.respond(status, body, kind, {**allowed, **more})
+        if origin is not None:
+            self._cors = {"Access-Control-Allow-Origin": origin, **CORS}
+        return True

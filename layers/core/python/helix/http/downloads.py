@@ -10,7 +10,7 @@ from typing import Final
 
 from starlette.responses import RedirectResponse, Response
 
-from helix.core.errors import FileMissingError
+from helix.core.errors import NOT_HELD, FileMissingError
 from helix.core.files import FilePart
 from helix.core.media_types import BINARY, sniff
 from helix.http.message_parts import is_hash
@@ -31,7 +31,7 @@ async def file_response(executor: Executor, session_id: str, sha256: str, name: 
     session does not hold the file."""
     files = executor.engine.files
     if files is None or not is_hash(sha256):
-        raise FileMissingError(sha256, name)
+        raise FileMissingError(sha256, name, NOT_HELD)
     part = FilePart(kind="file", media_type=BINARY, sha256=sha256, name=name)
     held = await files.held(session_id)
     url = await held.download(part, ADDRESS_S)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from helix.core.agents import AnyAgent
-from helix.core.errors import FileMissingError, InvalidFileError, SessionNotFoundError, StaleStateError
+from helix.core.errors import NOT_HELD, FileMissingError, InvalidFileError, SessionNotFoundError, StaleStateError
 from helix.core.file_checks import check_message
 from helix.core.files import FilePart
 from helix.core.session_row import SessionRow
@@ -66,5 +66,5 @@ async def read_file(engine: Engine, session_id: str, file: FilePart) -> bytes:
     """Return the bytes of a file that the session holds. Raises `FileMissingError`."""
     await engine.history.existing(session_id)
     if engine.files is None:
-        raise FileMissingError(file.sha256 or file.url or "", file.name)
+        raise FileMissingError(file.sha256 or file.url or "", file.name, NOT_HELD)
     return await (await engine.files.held(session_id)).read(file)

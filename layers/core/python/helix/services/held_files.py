@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from helix.core.errors import FileMissingError
+from helix.core.errors import BYTES_DELETED, NOT_HELD, FileMissingError
 from helix.core.files import FilePart
 from helix.ports.blobs import Blobs
 from helix.services.blob_holders import HeldBlob
@@ -29,7 +29,7 @@ class HeldFiles:
         were deleted."""
         data = await self._blobs.get(self._key(file))
         if data is None:
-            raise FileMissingError(file.sha256 or "", file.name)
+            raise FileMissingError(file.sha256 or "", file.name, BYTES_DELETED)
         return data
 
     def location(self, file: FilePart) -> str | None:
@@ -43,5 +43,5 @@ class HeldFiles:
     def _key(self, file: FilePart) -> str:
         blob = self._held.get(file.sha256 or "")
         if blob is None:
-            raise FileMissingError(file.sha256 or file.url or "", file.name)
+            raise FileMissingError(file.sha256 or file.url or "", file.name, NOT_HELD)
         return blob.key

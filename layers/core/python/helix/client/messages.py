@@ -1,0 +1,40 @@
+"""Converts what a caller gives `HelixClient.run` into a message and the session that holds its files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from helix.core.damage import first_problem
+from helix.core.errors import InvalidInputError
+from helix.core.files import Content
+from helix.core.initial import AgentInput
+
+_KEYS: Final = ("message", "state", "files")
+"""The keys of a message that is given as a mapping."""
+
+
+def session_of_key(key: str) -> str:
+    """Return the id of the new session of a request with this idempotency key, the same in every process."""
+    return f"ses_{hashlib.sha256(key.encode()).hexdigest()[:32]}"
+
+
+def message_of(given: Mapping[str, Any]) -> Content | AgentInput:
+    """Return the message of a mapping with the key `message`. Its files are stored already, or at a URL. Raises
+    `InvalidInputError` for other keys, and for files that are not `FilePart` objects or their JSON."""
+    unknown = [repr(name) for name in given if name not in _KEYS]
+    if unknown:
+        raise InvalidInputError(
+            f"a message as a mapping has only the keys 'message', 'state' and 'files', not {', '.join(unknown)}: use the "
+            "parameters of `run` for others"
+        )
+    if not given.get("files"):
+        content: Content = given["message"]
+        return content
+    try:
+        return AgentInput.model_validate({"message": given["message"], "files": given["files"]})
+    except ValidationError as error:
+        raise InvalidInputError(first_problem(error, "input")) from None
