@@ -132,6 +132,42 @@ async def test_retry_resume_and_branch_keep_the_files(tmp_path: Path) -> None:
         assert model.seen[-1] == [("image/png", png(3, 3))]
 
 
+async def test_a_branch_without_a_user_names_the_files_of_its_history() -> None:
+    """Without a user each session owns its files, so a branch holds files of another owner."""
+    model = Looks()
+    async with LocalExecutor(":memory:", model=model) as executor:
+        given = AgentInput(message="Look", metadata={"id": "m1"})
+        await (await executor.execute(agent(), ["Hi", png(5, 5)], session_id="first")).result()
+        (file,) = files_of(model.messages[-1])
+        await (await executor.execute(agent(), given, session_id="first")).result()
+        await executor.branch("first", session_id=S)
+        await (await executor.execute(agent(), ["Again", file, png(6, 6)], session_id=S)).result()
+        assert model.seen[-1] == [("image/png", png(5, 5))] * 2 + [("image/png", png(6, 6))]
+        edited = given.model_copy(update={"message": "Compare", "files": [file]})
+        handle = await edit(executor, agent(), S, edited, user_id=None, key="k")  # of a copied message
+        assert (await handle.result()).status == "completed" and model.seen[-1] == [("image/png", png(5, 5))] * 2
+        assert [message.content for message in await said(executor)] == ["Hi", "Compare"]
+        await check_session(executor.store, executor.streams, S, at_rest=True)
+
+
+async def test_a_tool_of_a_branch_returns_a_file_of_the_history() -> None:
+    shown: list[FilePart] = []
+
+    @tool
+    def crop() -> Any:
+        """Crop the picture."""
+        return shown
+
+    model = Looks("done", {"tool_calls": [{"name": "crop", "arguments": {}}]})
+    async with LocalExecutor(":memory:", model=model) as executor:
+        desk = agent(tools=[crop])
+        await (await executor.execute(desk, png(5, 5), session_id="first")).result()
+        shown += files_of(model.messages[-1])
+        await executor.branch("first", session_id=S)
+        await (await executor.execute(desk, "Crop it", session_id=S)).result()
+        assert model.seen[-1] == [("image/png", png(5, 5))] * 2
+
+
 async def test_another_session_of_the_user_names_the_file_and_another_user_cannot() -> None:
     model = Looks()
     async with LocalExecutor(":memory:", model=model) as executor:

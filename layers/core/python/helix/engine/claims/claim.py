@@ -105,7 +105,7 @@ async def claim(
         if again is None and session is None:
             await clear_leftovers(engine, session_id)
         keyed = ask.key is not None and await keyed_run(engine.store, ask.key) is not None
-        if ask.extra or ask.files or keyed:  # the extra operations may have been refused: the caller reads again
+        if ask.extra or ask.holds or keyed:  # the extra operations may have been refused: the caller reads again
             raise StaleStateError(f"session {session_id!r} changed since it was read")
 
 
