@@ -15,7 +15,8 @@ from helix.core.messages import AnyMessage, ToolResultMessage, UserMessage, file
 from helix.core.steps import AnyStepResult
 from helix.ports.model import LLMGenerateInput
 from helix.ports.state_store import Delete, StateStore
-from helix.runtime.edits import edit
+from helix.runtime.edits import edit, present_run
+from helix.services.file_inputs import read_input
 from helix.testing.invariants import check_session
 
 S = "ses"
@@ -298,6 +299,14 @@ async def test_an_edit_may_change_only_the_files(tmp_path: Path) -> None:
         run = (await executor.engine.history.existing(S)).run_id
         same = await edit(executor, agent(), S, given, user_id=None, key="k1")
         assert same.run_id == run
+        beyond = given.model_copy(update={"files": [image.model_copy(update={"after_text": 99})]})
+        moved = await edit(executor, agent(), S, beyond, user_id=None, key="k3")
+        await moved.result()
+        assert moved.run_id != run and (await said(executor))[-1].files[0].after_text == 4
+        same = await edit(executor, agent(), S, beyond, user_id=None, key="k4")
+        assert same.run_id == moved.run_id, "a repeat"
+        _, read = await read_input(agent(), beyond)
+        assert await present_run(executor, S, beyond, read) == moved.run_id
         other = given.model_copy(update={"files": []})
         await (await edit(executor, agent(), S, other, user_id=None, key="k2")).result()
         last = (await said(executor))[-1]
