@@ -95,7 +95,8 @@ async def a_tool_that_returns_a_file_whose_hold_is_half_lost(bench: Bench) -> Js
     """The session is among the holders of the file, and its own row of it is missing."""
     of = bench.fresh()
     place, (call_id,) = await bench.staged(use(call("draw", of=of)))
-    (file,) = await bench.engine.files.take(USER, place.session_id, place.session_id, [picture(of)])
+    held = await bench.engine.files.take(USER, place.session_id, place.session_id, [picture(of)])
+    (file,) = held.parts
     hold = held_key(place.session_id, file.sha256, blob_owner(USER, place.session_id))
     await bench.app.store.transact("lose", [Delete(hold)])
     return of_call(place, call_id)

@@ -25,7 +25,7 @@ from helix.ports.blobs import Blobs
 from helix.ports.model import Files
 from helix.ports.state_store import ABSENT, Check, Key, Operation, Put, StateStore
 from helix.services.blob_collector import BlobCollector
-from helix.services.blob_holders import BlobHolders
+from helix.services.blob_holders import BlobHolders, HeldParts
 from helix.services.blob_releases import release_blobs
 from helix.services.blob_rows import PARTITIONS, blob_key, blob_owner, due_partition
 from helix.services.blob_uploads import BlobUploads
@@ -64,7 +64,7 @@ class World:
         """Store and hold files, and create the session."""
         found = await self.holders.store(owner, session, [read(data) for data in datas])
         await self.store.transact("claim", [Put(Key("sessions", session, "session"), {"status": "completed"})])
-        return found
+        return found.parts
 
     async def collect(self, after_s: float = HOUR_S + 1) -> int:
         self.clock.advance(after_s)
@@ -141,7 +141,7 @@ async def test_a_client_uploads_a_file(world: World) -> None:
     assert await world.uploads.finish(ADA, SHA, "photo.png") == part
     assert await world.uploads.begin(ADA, SHA, len(png()), "image/png", 60) == (True, None)
     claimed = FilePart(kind="file", media_type="text/html", sha256=SHA, size=1, width=9, name="n", after_text=3)
-    (held,) = await world.holders.hold(ADA, "s1", [claimed])
+    (held,) = (await world.holders.hold(ADA, "s1", [claimed])).parts
     assert held == part.model_copy(update={"name": "n", "after_text": 3})
 
 
@@ -192,8 +192,9 @@ async def test_a_held_file_costs_no_write(here: World) -> None:
     files = [png(note=b"%d" % number) for number in range(3)]
     parts = await here.send("s1", *files)
     store.names.clear()
-    assert await here.holders.store(ADA, "s1", [read(data) for data in files]) == parts
-    assert await here.holders.hold(ADA, "s1", parts) == parts
+    held = HeldParts(parts, dict.fromkeys([part.sha256 or "" for part in parts], ADA))
+    assert await here.holders.store(ADA, "s1", [read(data) for data in files]) == held
+    assert await here.holders.hold(ADA, "s1", parts) == held
     assert store.names == []
 
 
@@ -253,8 +254,9 @@ async def test_a_branch_holds_the_files_of_its_source(here: World) -> None:
     await here.release("s1")
     assert await here.collect(2 * HOUR_S) == 1
     assert [blob.owner for blob in (await here.holders.held("s2")).values()] == [ADA]
-    (part,) = await here.holders.hold(BOB, "s2", [describe(png())])
-    assert part.width == 4 and len(await here.blobs.list("")) == 1
+    held = await here.holders.hold(BOB, "s2", [describe(png())])
+    assert held.parts[0].width == 4 and held.owners == {SHA: ADA} and len(await here.blobs.list("")) == 1
+    await here.store.transact("check", held.checks("s2"))
     with pytest.raises(FileMissingError):
         await here.holders.hold(BOB, "s2", [describe(other)])
 
@@ -269,8 +271,8 @@ async def test_bytes_that_were_deleted_behind_the_back_are_stored_again(here: Wo
 
 async def test_a_hold_whose_session_never_came_is_released(here: World) -> None:
     """The transaction of the message checks the holds, so a message that comes later is refused."""
-    parts = await here.holders.store(ADA, "s1", [read(png())])
-    checks = here.holders.checks(ADA, "s1", parts)
+    held = await here.holders.store(ADA, "s1", [read(png())])
+    checks = held.checks("s1")
     await here.store.transact("check", checks)
     await here.collect()
     assert await here.collect() == 1 and await here.left() == []

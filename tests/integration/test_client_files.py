@@ -130,6 +130,21 @@ async def test_an_agent_that_is_not_a_function_refuses_other_input() -> None:
         assert len(model.seen) == 1
 
 
+async def test_a_branch_without_a_user_names_the_files_of_its_history() -> None:
+    model = Looks()
+    async with served(executor_of(model)) as (_, client):
+        first = await client.run("helper", ["See", png(4, 4)])
+        await first.result(5)
+        (part,) = await files_of(client, first.session_id)
+        branch = await client.branch(first.session_id)
+        copy = await client.clone(branch)
+        for session_id in (branch, copy):
+            for again in (part, png(4, 4)):
+                await (await client.run("helper", ["Again", again], session_id=session_id)).result(5)
+            assert model.seen[-1] == [("image/png", png(4, 4))] * 3
+            assert await client.read_file(session_id, part) == png(4, 4)
+
+
 async def test_a_checkpoint_is_resumed_with_files() -> None:
     model = Looks()
     async with served(executor_of(model)) as (_, client):

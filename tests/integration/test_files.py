@@ -15,7 +15,8 @@ from helix.core.messages import AnyMessage, ToolResultMessage, UserMessage, file
 from helix.core.steps import AnyStepResult
 from helix.ports.model import LLMGenerateInput
 from helix.ports.state_store import Delete, StateStore
-from helix.runtime.edits import edit
+from helix.runtime.edits import edit, present_run
+from helix.services.file_inputs import read_input
 from helix.testing.invariants import check_session
 
 S = "ses"
@@ -130,6 +131,42 @@ async def test_retry_resume_and_branch_keep_the_files(tmp_path: Path) -> None:
             await (await executor.execute(desk, "And now?", session_id=copy.session_id)).result()
         ).status == "completed"
         assert model.seen[-1] == [("image/png", png(3, 3))]
+
+
+async def test_a_branch_without_a_user_names_the_files_of_its_history() -> None:
+    """Without a user each session owns its files, so a branch holds files of another owner."""
+    model = Looks()
+    async with LocalExecutor(":memory:", model=model) as executor:
+        given = AgentInput(message="Look", metadata={"id": "m1"})
+        await (await executor.execute(agent(), ["Hi", png(5, 5)], session_id="first")).result()
+        (file,) = files_of(model.messages[-1])
+        await (await executor.execute(agent(), given, session_id="first")).result()
+        await executor.branch("first", session_id=S)
+        await (await executor.execute(agent(), ["Again", file, png(6, 6)], session_id=S)).result()
+        assert model.seen[-1] == [("image/png", png(5, 5))] * 2 + [("image/png", png(6, 6))]
+        edited = given.model_copy(update={"message": "Compare", "files": [file]})
+        handle = await edit(executor, agent(), S, edited, user_id=None, key="k")  # of a copied message
+        assert (await handle.result()).status == "completed" and model.seen[-1] == [("image/png", png(5, 5))] * 2
+        assert [message.content for message in await said(executor)] == ["Hi", "Compare"]
+        await check_session(executor.store, executor.streams, S, at_rest=True)
+
+
+async def test_a_tool_of_a_branch_returns_a_file_of_the_history() -> None:
+    shown: list[FilePart] = []
+
+    @tool
+    def crop() -> Any:
+        """Crop the picture."""
+        return shown
+
+    model = Looks("done", {"tool_calls": [{"name": "crop", "arguments": {}}]})
+    async with LocalExecutor(":memory:", model=model) as executor:
+        desk = agent(tools=[crop])
+        await (await executor.execute(desk, png(5, 5), session_id="first")).result()
+        shown += files_of(model.messages[-1])
+        await executor.branch("first", session_id=S)
+        await (await executor.execute(desk, "Crop it", session_id=S)).result()
+        assert model.seen[-1] == [("image/png", png(5, 5))] * 2
 
 
 async def test_another_session_of_the_user_names_the_file_and_another_user_cannot() -> None:
@@ -262,6 +299,14 @@ async def test_an_edit_may_change_only_the_files(tmp_path: Path) -> None:
         run = (await executor.engine.history.existing(S)).run_id
         same = await edit(executor, agent(), S, given, user_id=None, key="k1")
         assert same.run_id == run
+        beyond = given.model_copy(update={"files": [image.model_copy(update={"after_text": 99})]})
+        moved = await edit(executor, agent(), S, beyond, user_id=None, key="k3")
+        await moved.result()
+        assert moved.run_id != run and (await said(executor))[-1].files[0].after_text == 4
+        same = await edit(executor, agent(), S, beyond, user_id=None, key="k4")
+        assert same.run_id == moved.run_id, "a repeat"
+        _, read = await read_input(agent(), beyond)
+        assert await present_run(executor, S, beyond, read) == moved.run_id
         other = given.model_copy(update={"files": []})
         await (await edit(executor, agent(), S, other, user_id=None, key="k2")).result()
         last = (await said(executor))[-1]

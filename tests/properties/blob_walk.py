@@ -112,9 +112,8 @@ class Walk:
         """Store files and write a message that names them, as a claim does."""
         number = self.rng.randrange(SESSIONS)
         files = [file_of(data) for data in self.rng.sample(FILES, self.rng.randrange(1, 3))]
-        parts = await process.holders.store(self.owner(number), session_id(number), files)
-        checks = process.holders.checks(self.owner(number), session_id(number), parts)
-        await self._claim(process, session_id(number), checks, [part.sha256 for part in parts])
+        held = await process.holders.store(self.owner(number), session_id(number), files)
+        await self._claim(process, session_id(number), held.checks(session_id(number)), list(held.owners))
 
     async def upload(self, process: Process) -> None:
         """Upload a file as a client does. Some clients stop half-way."""
@@ -130,12 +129,8 @@ class Walk:
         """Write a message that names a file by its hash alone."""
         number, data = self.rng.randrange(SESSIONS), self.rng.choice(FILES)
         owner, part = self.owner(number), file_of(data).part
-        await process.holders.hold(owner, session_id(number), [part])
-        held = await process.holders.held(session_id(number))
-        blob = held.get(part.sha256 or "")
-        if blob is not None:
-            check = Check(held_key(session_id(number), part.sha256 or "", blob.owner), When())
-            await self._claim(process, session_id(number), [check], [part.sha256])
+        held = await process.holders.hold(owner, session_id(number), [part])
+        await self._claim(process, session_id(number), held.checks(session_id(number)), list(held.owners))
 
     async def branch(self, process: Process) -> None:
         """Copy the messages of one session to another, which may be of another user."""

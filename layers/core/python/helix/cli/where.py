@@ -183,10 +183,10 @@ class StoreService:
         from helix.gateway.loopback_files import LoopbackFiles
         from helix.ports.sockets import Sockets
 
+        self._files = LoopbackFiles(SystemClock(), self._ids)
         self._executor = self.executor()
         await self._executor.__aenter__()
         anonymous = Authoriser(SystemClock(), anonymous=True)
-        self._files = LoopbackFiles(SystemClock(), self._ids)
         self._backend = OperatorBackend(self._executor, cast("Sockets", None), anonymous, served_files=self._files)
 
     async def close(self) -> None:

@@ -50,8 +50,7 @@ StoredUsage = Annotated[Usage, BeforeValidator(_usage), PlainSerializer(_numbers
 def shorten_session(value: dict[str, Any]) -> dict[str, Any]:
     """Remove the fields of a session row that its key or other fields imply: its own stream, the run of its claim and
     open step, its first state, and a total usage equal to the run's. Also remove those of a claim that has ended.
-    Single-field updates, such as incrementing the
-    version, never touch the fields that imply them."""
+    Single-field updates, such as incrementing the version, never touch the fields that imply them."""
     session_id = value.pop("session_id")
     if value["stream_id"] == session_id:
         del value["stream_id"]

@@ -63,7 +63,7 @@ async def _start_next(
     except AgentAlreadyRunningError:
         if not ask.once:
             raise
-        if (run_id := await present_run(executor, str(ask.session_id), _input(ask))) is None:
+        if (run_id := await present_run(executor, str(ask.session_id), _input(ask), ask.files)) is None:
             raise
         return KeyedRun(str(ask.session_id), run_id)
 
@@ -81,7 +81,7 @@ async def _start_edited(
         return None
     # An edit of an older message removed everything after it from the page, even with the same text. For the newest
     # message, the same text and files mean that the same request was repeated.
-    if said.run is not None and said.is_same(_input(ask)) and (said.newest or not ask.edits):
+    if said.run is not None and said.is_same(ask.message, ask.files) and (said.newest or not ask.edits):
         run_id = (await turn_of(executor, session)).first.run_id if said.newest else said.run.run_id
         return KeyedRun(session.session_id, run_id)
     key = own if ask.once else _edit_key(agent, ask, user, said.run.run_id if said.run is not None else session.run_id)

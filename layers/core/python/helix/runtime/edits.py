@@ -41,9 +41,10 @@ class FoundMessage:
     run: RunRow | None
     """The run that came with it. None if the message was copied from another session."""
 
-    def is_same(self, given: AgentInput) -> bool:
-        """Whether the message has that text and those files."""
-        return self.message.content == given.message and file_places(self.message.files) == file_places(given.files)
+    def is_same(self, text: str | None, files: Sequence[ReadFile]) -> bool:
+        """Whether the message has that text and those files, as read from a caller's input."""
+        places = file_places([file.part for file in files])
+        return self.message.content == text and file_places(self.message.files) == places
 
 
 def file_places(files: Sequence[FilePart]) -> list[tuple[str | None, int]]:
@@ -78,28 +79,28 @@ async def edit(
 ) -> Handle:
     """Run with a message that replaces the one with its `metadata["id"]`. If history does not contain that message, the new
     one becomes the next message. If the newest message already has the same text, the current run answers it."""
+    _, files = await read_input(agent, given)
     if await keyed_run(executor.store, key) is None:
         session = await executor.engine.history.existing(session_id)
         said = await find_message(executor.engine.history, session, str(given.metadata.get("id", "")))
-        if said is not None and said.run is not None and said.newest and said.is_same(given):
+        if said is not None and said.run is not None and said.newest and said.is_same(given.message, files):
             return await executor.get_handle(agent, session_id, session.run_id, user_id=user_id)
         if said is not None:
-            _, files = await read_input(agent, given)
             return await rewind(executor, agent, session, said, given, files, user_id=user_id, key=key)
     try:
         return await executor.execute(agent, given, session_id=session_id, user_id=user_id, key=key)
     except AgentAlreadyRunningError:
-        if (run_id := await present_run(executor, session_id, given)) is None:
+        if (run_id := await present_run(executor, session_id, given, files)) is None:
             raise
         return await executor.get_handle(agent, session_id, run_id, user_id=user_id)
 
 
-async def present_run(executor: Executor, session_id: str, given: AgentInput) -> str | None:
-    """Return the run that came with that message, if that run is the session's newest. A request under another key may have
-    started it."""
+async def present_run(executor: Executor, session_id: str, given: AgentInput, files: Sequence[ReadFile]) -> str | None:
+    """Return the run that came with that message and its `files`, if that run is the session's newest. A request under
+    another key may have started it."""
     session = await executor.engine.history.existing(session_id)
     said = await find_message(executor.engine.history, session, str(given.metadata.get("id", "")))
-    if said is None or said.run is None or not said.newest or not said.is_same(given):
+    if said is None or said.run is None or not said.newest or not said.is_same(given.message, files):
         return None
     return said.run.run_id
 

@@ -12,6 +12,7 @@ from helix.core.file_checks import check_message
 from helix.core.files import FilePart
 from helix.core.session_row import SessionRow
 from helix.engine.engine import Engine
+from helix.services.blob_holders import HeldParts
 from helix.services.claim_input import ClaimInput
 from helix.services.file_inputs import ReadFile
 from helix.services.session_files import NO_FILES
@@ -35,14 +36,15 @@ async def start_with_files(
         raise InvalidFileError(f"agent {agent.name!r} is a function: it takes no files")
     for attempt in range(1, HOLDS + 1):
         try:
-            return await start(replace(ask, files=await _hold(engine, session_id, ask, files)))
+            held = await _hold(engine, session_id, ask, files)
+            return await start(replace(ask, files=held.parts, holds=held.checks(session_id)))
         except StaleStateError:
             if attempt == HOLDS or ask.version is not None:
                 raise
     raise AssertionError("unreachable")
 
 
-async def _hold(engine: Engine, session_id: str, ask: ClaimInput, files: Sequence[ReadFile]) -> list[FilePart]:
+async def _hold(engine: Engine, session_id: str, ask: ClaimInput, files: Sequence[ReadFile]) -> HeldParts:
     if engine.files is None:
         raise InvalidFileError(NO_FILES)
     session = None if ask.made else await engine.history.session(session_id)
@@ -51,9 +53,9 @@ async def _hold(engine: Engine, session_id: str, ask: ClaimInput, files: Sequenc
         if user_id is not None and not await engine.history.belongs(session, user_id):
             raise SessionNotFoundError(session_id)  # before anything is stored, or looked up among the owner's files
         user_id, root = await owner_of(engine, session)
-    parts = await engine.files.take(user_id, root, session_id, files)
-    check_message(parts)  # again, because a caller may describe stored files wrongly
-    return parts
+    held = await engine.files.take(user_id, root, session_id, files)
+    check_message(held.parts)  # again, because a caller may describe stored files wrongly
+    return held
 
 
 async def owner_of(engine: Engine, session: SessionRow) -> tuple[str | None, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from helix._log import get_logger
-from helix.core.errors import ConditionFailedError, StoreError
+from helix.core.errors import ConditionFailedError, DamagedRowError, StoreError
 from helix.core.row_keys import SESSION
 from helix.ports.blobs import Blobs
 from helix.ports.clock import Clock
@@ -73,14 +73,19 @@ class BlobCollector:
         the end.
 
         A blob's row is written before its bytes, and the key of the bytes is never reused. So if no row refers to the
-        bytes when they are listed, none ever will. The blob store must not be shared with another state store.
+        bytes when they are listed, none ever will. Bytes whose row cannot be read are kept, because sessions may hold
+        them. The blob store must not be shared with another state store.
         """
         keys = await self._blobs.list(prefix, after, limit)
         for key in keys:
             if (found := parse_object_key(key)) is None:
                 continue
             (value,) = await self._store.get([blob_key(*found)])
-            row = read_blob(*found, value)
+            try:
+                row = read_blob(*found, value)
+            except DamagedRowError as error:
+                logger.warning("blobs: %s is kept: %s", key, error)
+                continue
             if row is None or row.key != key:
                 await self._blobs.delete(key)
         return keys[-1] if len(keys) == limit else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from helix.core.errors import FileMissingError
 from helix.core.files import FilePart
@@ -52,15 +52,31 @@ class HeldBlob:
     """The key of the bytes in the blob store."""
 
 
+@dataclass(frozen=True, slots=True)
+class HeldParts:
+    """The files of a message, which a session holds."""
+
+    parts: list[FilePart]
+    """The files in the form that the message contains, in order."""
+    owners: dict[str, str]
+    """The owner of each stored file (`HeldBlob.owner`), by hash. It is not always the session's own owner."""
+
+    def checks(self, session_id: str) -> list[Check]:
+        """Return the conditions that the session still holds these files, one for each hash. The transaction that writes
+        the message includes them, because `collect` releases the files of a session if its first message does not
+        arrive within an hour."""
+        return [Check(held_key(session_id, sha256, owner), When()) for sha256, owner in self.owners.items()]
+
+
 class BlobHolders:
     """The holds of sessions on blobs."""
 
     def __init__(self, store: StateStore, uploads: BlobUploads, clock: Clock, ids: Ids) -> None:
         self._store, self._uploads, self._clock, self._ids = store, uploads, clock, ids
 
-    async def store(self, owner: str, session_id: str, files: Sequence[ReadFile]) -> list[FilePart]:
-        """Store the files of a message, and hold them for the session. Return them in the form that the message
-        contains. Raises `FileMissingError` for a file without bytes that the owner does not have."""
+    async def store(self, owner: str, session_id: str, files: Sequence[ReadFile]) -> HeldParts:
+        """Store the files of a message, and hold them for the session. Raises `FileMissingError` for a file without
+        bytes that neither the owner nor the session has."""
         ours = {file.part.sha256 for file in files if file.data is not None}
         left = UPLOADS
         while True:
@@ -72,7 +88,7 @@ class BlobHolders:
                 if not left or error.address not in ours:
                     raise
 
-    async def hold(self, owner: str, session_id: str, files: Sequence[FilePart]) -> list[FilePart]:
+    async def hold(self, owner: str, session_id: str, files: Sequence[FilePart]) -> HeldParts:
         """Hold the files for the session before a message names them, and return them with the metadata of their blobs.
         Files at a URL are returned unchanged. Idempotent; a repeat writes nothing.
 
@@ -80,21 +96,15 @@ class BlobHolders:
         that point stay held until the session is deleted.
         """
         wanted = {file.sha256: file for file in files if file.sha256 is not None}
-        found: dict[str, BlobRow] = {}
+        found: dict[str, _Found] = {}
         ours = list(wanted.values())
         for start in range(0, len(ours), BATCH):
             found |= await self._hold_batch(owner, session_id, ours[start : start + BATCH])
-        return [
-            file if file.sha256 is None else found[file.sha256].describe(file.sha256, file.name, file.after_text)
+        parts = [
+            file if file.sha256 is None else found[file.sha256].row.describe(file.sha256, file.name, file.after_text)
             for file in files
         ]
-
-    def checks(self, owner: str, session_id: str, files: Sequence[FilePart]) -> list[Check]:
-        """Return the conditions that the session still holds these files. The transaction that writes their message
-        includes them, because `collect` releases the files of a session if its first message does not arrive within an
-        hour."""
-        hashes = dict.fromkeys(file.sha256 for file in files if file.sha256 is not None)
-        return [Check(held_key(session_id, sha256, owner), When()) for sha256 in hashes]
+        return HeldParts(parts, {sha256: found[sha256].owner for sha256 in wanted})
 
     async def held(self, session_id: str) -> dict[str, HeldBlob]:
         """Return the blobs that the session holds, by hash."""
@@ -113,15 +123,15 @@ class BlobHolders:
                 part = FilePart(kind="file", media_type="*/*", sha256=sha256)
                 await self._hold_batch(blob.owner, target_id, [part])
 
-    async def _hold_batch(self, owner: str, session_id: str, files: Sequence[FilePart]) -> dict[str, BlobRow]:
-        async def attempt() -> dict[str, BlobRow] | Literal[Again.AGAIN]:
-            found, operations, new = dict[str, BlobRow](), list[Operation](), list[str]()
+    async def _hold_batch(self, owner: str, session_id: str, files: Sequence[FilePart]) -> dict[str, _Found]:
+        async def attempt() -> dict[str, _Found] | Literal[Again.AGAIN]:
+            found, operations, new = dict[str, _Found](), list[Operation](), list[str]()
             for file, values in zip(files, await self._read(owner, session_id, files), strict=True):
                 sha256, row = file.sha256 or "", read_blob(owner, file.sha256 or "", values[0])
                 if row is None or row.state == "uploading":
                     found[sha256] = await self._held_from_another(session_id, file)
                     continue
-                found[sha256] = row
+                found[sha256] = _Found(owner, row)
                 if more := _hold_operations(owner, session_id, sha256, row, values):
                     operations += more
                     new.append(sha256)
@@ -148,21 +158,31 @@ class BlobHolders:
         values = await self._store.get(keys)
         return list(zip(values[::3], values[1::3], values[2::3], strict=True))
 
-    async def _held_from_another(self, session_id: str, file: FilePart) -> BlobRow:
-        """Return the blob if the session holds another owner's blob, as a branch does. Raises `FileMissingError`."""
+    async def _held_from_another(self, session_id: str, file: FilePart) -> _Found:
+        """Return the blob and its owner if the session holds another owner's blob, as a branch does. Raises
+        `FileMissingError`."""
         start = f"{HELD_START}{file.sha256}#"
         for held in await self._store.query("sessions", session_id, start=start, end=f"{start}~", limit=1):
             sha256, owner = parse_held(held.key.sort)
             (value,) = await self._store.get([blob_key(owner, sha256)])
             row = read_blob(owner, sha256, value)
             if row is not None and row.state == "live":
-                return row
+                return _Found(owner, row)
         raise FileMissingError(file.sha256 or "", file.name)
 
     def _confirmation(self, owner: str, session_id: str, hashes: list[str]) -> Put:
         due = due_time(self._clock.now(), CONFIRM_S)
         value = {"session_id": session_id, "owner": owner, "hashes": hashes}
         return Put(due_key(due, f"hold#{self._ids.new('hold')}"), value)
+
+
+class _Found(NamedTuple):
+    """A blob that the session holds, under its owner."""
+
+    owner: str
+    """The owner of the blob."""
+    row: BlobRow
+    """The blob's row."""
 
 
 def _hold_operations(

@@ -6,7 +6,9 @@
     control / blobs-due#<n> / <due>#<key>            bytes that `collect` then deletes: {owner, sha256, key, deleting}
     control / blobs-due#<n> / <due>#hold#<id>        holds that `collect` confirms then: {session_id, owner, hashes}
 
-The states of a blob. Every line except the last is one transaction. Only `collect` deletes bytes.
+The states of a blob. Every line except the last is one transaction. `collect` deletes the bytes, and so does the
+deletion of a user's data (`services.owner_blobs`), in the same order. `store` deletes bytes that it has just stored
+itself, if no row names them any more.
 
     | From              | To        | By                | When                                                          |
     |-------------------|-----------|-------------------|---------------------------------------------------------------|

@@ -15,7 +15,7 @@ from helix.core.rows import CheckpointRow
 from helix.core.session_row import Parent
 from helix.core.spans import Trace
 from helix.core.status import ClaimMode
-from helix.ports.state_store import Operation
+from helix.ports.state_store import Check, Operation
 from helix.services.slot_rows import MAX_PRIORITY
 
 MAX_REASON_BYTES = 8_000
@@ -56,6 +56,9 @@ class ClaimInput:
     """The checkpoint to rewind to. The mode `from_checkpoint` needs it, unless `point` is given."""
     files: list[FilePart] = field(default_factory=list)
     """The files of the user's message, which the session holds."""
+    holds: list[Check] = field(default_factory=list)
+    """The conditions that the session still holds `files` (`HeldParts.checks`), one for each stored file. The claim's
+    transaction includes them."""
     metadata: JsonObject = field(default_factory=dict)
     """The metadata of the user's message."""
     run_id: str | None = None

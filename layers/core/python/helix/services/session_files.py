@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from helix.core.files import FilePart
 from helix.core.messages import AnyMessage, files_of
 from helix.core.views import without_files
 from helix.ports.blobs import Blobs
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
 from helix.ports.model import Files, NoFiles
-from helix.ports.state_store import Check, StateStore
+from helix.ports.state_store import StateStore
 from helix.services.blob_collector import BlobCollector
-from helix.services.blob_holders import BlobHolders
+from helix.services.blob_holders import BlobHolders, HeldParts
 from helix.services.blob_rows import blob_owner
 from helix.services.blob_uploads import BlobUploads
 from helix.services.file_inputs import ReadFile
@@ -35,17 +34,11 @@ class SessionFiles:
         self.holders = BlobHolders(store, self.uploads, clock, ids)
         self.collector = BlobCollector(store, blobs, clock)
 
-    async def take(
-        self, user_id: str | None, root_id: str, session_id: str, files: Sequence[ReadFile]
-    ) -> list[FilePart]:
+    async def take(self, user_id: str | None, root_id: str, session_id: str, files: Sequence[ReadFile]) -> HeldParts:
         """Store the files, hold them for the session, and return them in the form that rows contain. `root_id`: the
         root session, which owns the files if it has no user. Raises `FileMissingError` for a file without bytes that
-        the owner does not have."""
-        return await self.holders.store(blob_owner(user_id, root_id), session_id, files) if files else []
-
-    def checks(self, user_id: str | None, root_id: str, session_id: str, files: Sequence[FilePart]) -> list[Check]:
-        """Return the conditions of the transaction that writes a row with these files."""
-        return self.holders.checks(blob_owner(user_id, root_id), session_id, files)
+        neither the owner nor the session has."""
+        return await self.holders.store(blob_owner(user_id, root_id), session_id, files)
 
     async def show(self, session_id: str, messages: Sequence[AnyMessage]) -> tuple[Sequence[AnyMessage], Files]:
         """Return the messages of a model call and the source of their files. A file that the session does not hold, for

@@ -324,7 +324,8 @@ async def _take_files(run: RunContext, outcome: ToolOutcome) -> tuple[ToolOutcom
         if files is None:
             raise InvalidFileError(NO_FILES)
         root = session if session.parent is None else await run.engine.history.existing(session.stream_id)
-        return outcome, await files.take(root.user_id, root.session_id, session.session_id, outcome.files)
+        held = await files.take(root.user_id, root.session_id, session.session_id, outcome.files)
+        return outcome, held.parts  # without checks, because `collect` releases nothing that an existing session holds
     except (InvalidFileError, FileMissingError) as error:
         return ToolOutcome(result_content(str(error), False), False, usage=outcome.usage), []
 

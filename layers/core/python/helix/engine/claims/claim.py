@@ -1,12 +1,13 @@
 """Claiming a session for a new run: execute, resume, retry, takeover (docs/protocol.md#claims).
 
 Law: a claim is one transaction, on condition that (status, version, run id) are unchanged since they were read. The
-loser writes nothing, except that it may have closed calls of a wide step (docs/protocol.md#wide).
+loser writes nothing, except that it may have closed calls that do not fit in its transaction (docs/protocol.md#wide).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from helix.core.agents import AnyAgent
 from helix.core.claim_plan import ClaimPlan, Request, check_status, lapsed, plan_claim
@@ -53,6 +54,10 @@ from helix.services.claim_input import ClaimInput, check_input
 from helix.services.open_runs import open_run_put
 from helix.services.request_keys import keyed_run, request_key
 
+ROOM = 80
+"""The maximum number of closed calls and of checked files in the transaction of a claim. It leaves room for the claim's
+other operations. A message has at most 50 files, so at least 30 calls fit."""
+
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
@@ -96,7 +101,7 @@ async def claim(
         if ask.version is not None and (session is None or session.version != ask.version):
             raise StaleStateError(f"session {session_id!r} changed since it was read")
         claimed = await _try(engine, agent, session_id, found, ask, delivery)
-        if claimed is not None:
+        if isinstance(claimed, Claimed):
             show(make_context(engine, agent, claimed.session, claimed.run), RunStarted(claimed.run))
             return claimed
         again = await engine.history.session(session_id)
@@ -105,14 +110,15 @@ async def claim(
         if again is None and session is None:
             await clear_leftovers(engine, session_id)
         keyed = ask.key is not None and await keyed_run(engine.store, ask.key) is not None
-        if ask.extra or ask.files or keyed:  # the extra operations may have been refused: the caller reads again
+        if ask.extra or keyed or (ask.holds and claimed == "refused"):  # a check of these may have failed
             raise StaleStateError(f"session {session_id!r} changed since it was read")
 
 
 async def _try(
     engine: Engine, agent: AnyAgent, session_id: str, found: Newest, ask: ClaimInput, delivery: Delivery
-) -> Claimed | None:
-    """Try once to claim the session as it was read. None: another writer was first, or calls were closed."""
+) -> Claimed | Literal["closed", "refused"]:
+    """Try once to claim the session as it was read. `closed`: calls had to be closed first. `refused`: another writer was
+    first, or another condition of the claim was not met."""
     now, session = engine.clock.now(), found.session
     if session is not None:
         await _check_claimable(engine, agent, session, ask, now)
@@ -138,9 +144,9 @@ async def _try(
         engine, agent, session_id, session, ask, delivery.owner, now, run_id, turn, request, open_rows, plan
     )
     state, patches = await _state(attempt)
-    if session is not None and sum(isinstance(row, CallRow) for _, row in plan.writes) > engine.settings.calls_at_once:
-        await _close_some(attempt, session)
-        return None
+    if session is not None and (excess := _excess_calls(attempt)):
+        await _close_some(attempt, session, excess)
+        return "closed"
     new = session_of(attempt)
     row, checkpoint_put = checkpoint(new, now, state=state, patches=patches)
     info = None if ask.made else await engine.streams.info(new.stream_id)
@@ -150,7 +156,7 @@ async def _try(
         ops.append(open_run_put(run))
     won = await commit(engine, f"claim_{ask.mode}", ops, lambda: _is_mine(engine, session_id, run_id))
     if not won:
-        return None
+        return "refused"
     if state is not None:
         engine.history.cache.put_state(session_id, new.created_at, row.id, state)
     missed, ended = await _left_behind(engine, found, ask, plan)
@@ -160,12 +166,18 @@ async def _try(
     return Claimed(new, run, row, plan, patches, missed, ended, superseded, stream_end)
 
 
-async def _close_some(attempt: Attempt, old: SessionRow) -> None:
-    """Close some calls of the open step, because the claim has to close more calls than fit in its transaction. The
-    session is then read again."""
+def _excess_calls(attempt: Attempt) -> int:
+    """Return the number of calls that the claim has to close, but that do not fit in its transaction."""
+    calls = sum(isinstance(row, CallRow) for _, row in attempt.plan.writes)
+    return max(0, calls - min(attempt.engine.settings.calls_at_once, ROOM - len(attempt.ask.holds)))
+
+
+async def _close_some(attempt: Attempt, old: SessionRow, excess: int) -> None:
+    """Close `excess` calls of the open step, or as many as fit in one transaction. The session is then read again."""
     engine, plan, rows = attempt.engine, attempt.plan, attempt.open_rows
     assert rows is not None
-    calls = [(index, row) for index, row in plan.writes if isinstance(row, CallRow)][: engine.settings.calls_at_once]
+    at_once = min(excess, engine.settings.calls_at_once)
+    calls = [(index, row) for index, row in plan.writes if isinstance(row, CallRow)][:at_once]
     closed = {row.call_id for _, row in calls}
     new = advance(old, attempt.now, pending=[waits for waits in old.pending if waits.call_id not in closed])
     ops: list[Operation] = [session_put(new, as_claimed(old))]

@@ -185,8 +185,7 @@ def operations_of(attempt: Attempt, new: SessionRow, run: RunRow) -> list[Operat
             version = checkpoint_version(new.session_id, plan.state_at)
             ops.append(Check(row_key(new.session_id, checkpoint_sort(version)), When()))
     ops.extend(_message_puts(attempt, new))
-    if ask.files and attempt.engine.files is not None:
-        ops.extend(attempt.engine.files.checks(new.user_id, new.stream_id, new.session_id, ask.files))
+    ops.extend(ask.holds)
     if ask.key is not None:
         ops.append(key_put(ask.key, run, now))
     return [*ops, *ask.extra]
