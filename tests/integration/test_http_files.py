@@ -260,6 +260,24 @@ async def test_another_answer_to_a_shown_message_sends_its_files_again() -> None
         assert [file.name for file in (await said(executor)).files] == ["a.png"]
 
 
+async def test_a_branch_without_a_user_answers_a_copied_message_anew() -> None:
+    """The files of the message belong to the session from which the branch was copied."""
+    async with served(user=None) as (client, executor, model):
+        await post(client, "/desk/ai-sdk", ui(text("Look"), ui_file(PHOTO)))
+        await executor.branch("chat", session_id="copy")
+        (asked, _) = (await client.get("/desk/ai-sdk/copy/messages")).json()["messages"]
+        body = {"id": "copy", "messages": [asked], "trigger": "regenerate-message"}
+        await post(client, "/desk/ai-sdk", body)
+        edited = {**asked, "parts": [text("Look again"), *asked["parts"][1:]]}
+        await post(
+            client,
+            "/desk/ai-sdk",
+            {"id": "copy", "messages": [edited], "trigger": "submit-message", "messageId": asked["id"]},
+        )
+        assert model.seen == [[PHOTO]] * 3
+        await check_session(executor.store, executor.streams, "copy", at_rest=True)
+
+
 async def test_an_ag_ui_client_sends_back_what_a_snapshot_gave_it() -> None:
     async with served() as (client, executor, model):
         await post(client, "/desk/ag-ui", PARTS["ag-ui"])
