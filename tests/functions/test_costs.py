@@ -61,7 +61,7 @@ def test_budgets_add_no_call_to_a_step(bench: ModuleType) -> None:
     first, *later = measured(bench, run, "write calls")
     assert first <= 11, "the budgets are bound, their windows divided, the first blocks drawn, and the head stored"
     *usual, _, most = sorted(later)
-    assert max(usual) <= 4 and most <= 5, "at two steps at most a packed row moves out"
+    assert max(usual) <= 4 and most <= 6, "packed rows move out at two steps at most"
     assert max(measured(bench, run, "KB written")[1:]) <= 4
 
 
