@@ -57,7 +57,6 @@ UNSEEN: dict[str, str] = {
     r"project_stream: dynamodb:UpdateItem on streams": "only a slow socket is marked, and no socket is slow here",
     r"ws_message: s3:PutObject on files": "clients send the requests that it signs, which the emulator does not limit",
     r"start_triggered: s3:(Get|Put)Object on files": "no trigger of this stage brings a file",
-    r"start_triggered: s3:GetObject on .*:scans/.*": "no trigger of this stage attaches objects: see test_triggers.py",
     r"start_triggered: sqs:\w+ on queues": "the event source reads the queues, in the emulator without any role",
     r"govern: s3:PutObject on objects": "the first record of a run that waited is large only if a run before it crashed",
     r".*call_(model|tool): dynamodb:GetItem on sessions": "only a repeated delivery reads the session's row alone",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -120,10 +121,10 @@ def test_an_object_and_an_event_run_their_agents(stage: CloudForTests) -> None:
     stage.aws("events").put_events(Entries=[{**entry, "Detail": json.dumps(detail)} for detail in details])
     assert len(runs(stage, "uploads", 1)) == len(runs(stage, "paid", 1)) == 1
     (session,) = runs(stage, "letters", 1).values()
-    app = AdminApplication(stage)
-    (message, *_) = app.run(app.executor.sessions.get_messages(session)).messages
-    assert isinstance(message, UserMessage) and [file.name for file in message.files] == ["d.txt"]
-    assert app.run(app.executor.read_file(session, message.files[0])) == b"text"
+    with closing(AdminApplication(stage)) as app:
+        (message, *_) = app.run(app.executor.sessions.get_messages(session)).messages
+        assert isinstance(message, UserMessage) and [file.name for file in message.files] == ["d.txt"]
+        assert app.run(app.executor.read_file(session, message.files[0])) == b"text"
 
 
 def test_http_starts_answers_and_pages(stage: CloudForTests) -> None:

@@ -38,8 +38,9 @@ class MetricForwarder:
             return
         self._lines.put(document)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._forward, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._forward, daemon=True)
+            thread.start()
+            self._thread = thread
 
     def close(self) -> None:
         self._closed.set()

@@ -141,8 +141,9 @@ class Emulator:
         )
         ready: Queue[dict[str, Any]] = Queue()
         self._waiting[0] = ready
-        self._reader = threading.Thread(target=self._read_events, args=(self._process,), daemon=True)
-        self._reader.start()
+        reader = threading.Thread(target=self._read_events, args=(self._process,), daemon=True)
+        reader.start()
+        self._reader = reader  # only now, because a signal may end the start here, and `kill` joins the thread
         try:
             reply = ready.get(timeout=START_S)
         except Empty:
