@@ -189,6 +189,8 @@ class Emulator:
             self._close_input(self._process)
         if self._reader is not None:
             self._reader.join(END_S)
+        elif self._process is not None and self._process.stdout is not None:
+            self._process.stdout.close()
         for file in (self._log, self._owned):
             if file is not None:
                 file.close()
