@@ -13,7 +13,7 @@ from tests.support.aws_resources import BUCKET
 
 from helix.adapters.aws.blobs import S3Blobs
 from helix.core.errors import FileMissingError
-from helix.runtime.cloud import S3_CONFIG
+from helix.runtime.cloud import s3_config
 from helix.services.blob_rows import blob_owner, owner_prefix
 from helix.services.session_files import SessionFiles
 
@@ -59,16 +59,18 @@ def test_a_client_uploads_to_the_bucket_of_the_stage_what_it_announced(functions
 )
 async def test_requests_go_to_the_bucket_in_its_region(region: str, host: str) -> None:
     """The page's content security policy has this host (`bucket_regional_domain_name`)."""
-    client = boto3.client("s3", region_name=region, config=S3_CONFIG, **KEYS)
+    client = boto3.client("s3", region_name=region, config=s3_config({}), **KEYS)
     upload = await S3Blobs(client, "stage").upload("blobs/x", 1, HASH, "text/csv", 60)
     assert upload is not None and urlsplit(upload.url).hostname == host
 
 
-async def test_requests_to_the_emulator_name_the_bucket_in_the_path() -> None:
-    client = boto3.client("s3", region_name="us-east-1", config=S3_CONFIG, endpoint_url="http://127.0.0.1:4566", **KEYS)
-    assert (await S3Blobs(client, "stage").download("blobs/x", None, 60) or "").startswith(
-        "http://127.0.0.1:4566/stage/blobs/x?"
-    )
+@pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
+@pytest.mark.parametrize("address", ["http://127.0.0.1:4566", "http://emulator:4566"])
+async def test_requests_to_the_emulator_name_the_bucket_in_the_path(address: str, variable: str) -> None:
+    config = s3_config({variable: address})
+    client = boto3.client("s3", region_name="us-east-1", config=config, endpoint_url=address, **KEYS)
+    url = await S3Blobs(client, "stage").download("blobs/x", None, 60)
+    assert url is not None and url.startswith(f"{address}/stage/blobs/x?")
 
 
 def test_a_function_that_uses_no_files_makes_no_client_for_them(functions: Functions) -> None:

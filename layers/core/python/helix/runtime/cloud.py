@@ -11,7 +11,7 @@ import importlib
 import json
 import os
 import traceback
-from collections.abc import Coroutine, MutableMapping
+from collections.abc import Coroutine, Mapping, MutableMapping
 from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -54,12 +54,21 @@ CONFIG = Config(
 )
 """Client settings with short timeouts. If a call hangs, its caller retries it, because the caller knows whether a retry is
 safe."""
-S3_CONFIG = CONFIG.merge(
-    Config(signature_version="s3v4", s3={"us_east_1_regional_endpoint": "regional", "addressing_style": "virtual"})
-)
-"""The settings of the S3 client. Without version 4, the signature of a client's upload would not cover its length. Without
-the other two, presigned URLs would name the global host instead of the bucket's regional one. The console's page admits
-only the latter, and S3 redirects requests to the former for some hours after a bucket was created."""
+ENDPOINTS = frozenset({"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"})
+"""The variables that give S3 another address, such as the emulator's."""
+
+
+def s3_config(environment: Mapping[str, str]) -> Config:
+    """Return the settings of the S3 client.
+
+    Without version 4, the signature of a client's upload would not cover its length. Without the other two settings,
+    presigned URLs would name the global host instead of the bucket's regional one. The console's page admits only the
+    latter, and S3 redirects requests to the former for some hours after a bucket was created. An emulator has no host for
+    each bucket, so its requests name the bucket in the path.
+    """
+    style = "auto" if ENDPOINTS & environment.keys() else "virtual"
+    s3 = {"us_east_1_regional_endpoint": "regional", "addressing_style": style}
+    return CONFIG.merge(Config(signature_version="s3v4", s3=s3))
 
 
 class Application:
@@ -78,7 +87,7 @@ class Application:
     def client(self, service: str, *, endpoint: str | None = None, config: Config = CONFIG) -> Any:
         """Return the botocore client of that service. It is created on first use."""
         if service not in self._clients:
-            config = S3_CONFIG if service == "s3" and config is CONFIG else config
+            config = s3_config(self.environment) if service == "s3" and config is CONFIG else config
             self._clients[service] = self._session.create_client(service, endpoint_url=endpoint, config=config)
         return self._clients[service]
 
