@@ -205,13 +205,17 @@ class Following:
 
     async def make_room(self) -> None:
         """Unsubscribe from streams without readers if there are many, so that another stream can be added."""
-        if len(self._subscribed) >= MAX_STREAMS:
-            for stream_id in [s for s in self._subscribed if s not in self._feeds and s not in self._asking]:
-                del self._subscribed[stream_id]
-                try:
-                    await self._ask("unsubscribe", {"stream_id": stream_id})
-                except CallerError:
-                    logger.debug("stream %s is gone", stream_id)
+        if len(self._subscribed) < MAX_STREAMS:
+            return
+        for stream_id in list(self._subscribed):
+            # Looked up at each turn, because other callers act during the request.
+            if stream_id not in self._subscribed or stream_id in self._feeds or stream_id in self._asking:
+                continue
+            del self._subscribed[stream_id]
+            try:
+                await self._ask("unsubscribe", {"stream_id": stream_id})
+            except CallerError:
+                logger.debug("stream %s is gone", stream_id)
 
     def _leave(self, feed: Feed) -> None:
         feeds = self._feeds.get(feed.stream_id, [])
