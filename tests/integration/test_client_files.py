@@ -203,6 +203,20 @@ async def test_a_download_of_deleted_bytes_does_not_ask_for_an_upload() -> None:
             await client.read_file(handle.session_id, part)
 
 
+async def test_a_missing_file_has_its_own_error_in_the_client() -> None:
+    """Bytes that were deleted are no failure of the transfer, which the caller may repeat."""
+    executor = executor_of(Looks(), blobs=(blobs := MemoryBlobs()))
+    async with served(executor) as (_, client):
+        handle = await client.run("helper", [png(4, 4)])
+        await handle.result(5)
+        page: Any = await client.get_messages(handle.session_id)
+        file = FilePart.model_validate(page["messages"][0]["files"][0])
+        for key in await blobs.list("blobs/"):
+            await blobs.delete(key)
+        with pytest.raises(FileMissingError):
+            await client.read_file(handle.session_id, file)
+
+
 async def test_an_upload_that_never_came_is_refused_and_expires() -> None:
     clock = ShiftedClock()
     executor = executor_of(Looks(), clock=clock)

@@ -7,13 +7,11 @@ import base64
 import hashlib
 import json
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.command_line import CommandLine, clean_environment
+from tests.support.command_line import CommandLine
 from tests.support.sample_files import pdf, png
 from tests.support_run import agent
 from tests.support_sub_agents import ask, child, finish, only_child
@@ -21,7 +19,7 @@ from tests.support_sub_agents import ask, child, finish, only_child
 from helix import Document, Image, LocalExecutor, MemoryStateStore, ScriptedModel, create_sub_agent_tool, tool
 from helix.adapters.memory_blobs import MemoryBlobs
 from helix.adapters.system import SystemClock, SystemIds
-from helix.core.errors import FileMissingError, InvalidFileError, InvalidInputError, SessionExistsError
+from helix.core.errors import InvalidFileError, InvalidInputError, SessionExistsError
 from helix.core.files import FilePart
 from helix.core.messages import files_of
 from helix.core.steps import AnyStepResult
@@ -395,56 +393,3 @@ async def test_a_slower_import_of_the_same_session_is_refused(exported: list[str
     async with LocalExecutor(store, blobs=blobs, clock=clock, model=model) as executor:
         await (await executor.execute(BOSS, "And now?", session_id=S)).result()
         assert model.seen == [[PHOTO, DOOR, PHOTO]]
-
-
-# --- large files ------------------------------------------------------------------------------------------------------
-
-STATUS = "/proc/self/status"  # ru_maxrss would include the memory of this process, which started the other
-MEASURED = f"""
-STATUS = {STATUS!r}
-import sys
-from pathlib import Path
-from helix.cli.main import invoke
-code = invoke(sys.argv[1:])
-(peak,) = [line.split()[1] for line in Path(STATUS).read_text().splitlines() if line.startswith("VmHWM:")]
-print(code, peak)
-"""
-
-
-@pytest.mark.skipif(not Path(STATUS).exists(), reason="the system does not tell a process its peak memory")
-async def test_one_large_file_at_a_time_is_in_memory(tmp_path: Path) -> None:
-    for name, count, size in (("small", 1, 1_000), ("large", 3, 20_000_000)):
-        async with LocalExecutor(tmp_path / f"{name}.db", model=ScriptedModel(["one"] * count)) as executor:
-            for number in range(count):
-                content: list[str | bytes] = ["Keep", bytes([0, number]) + bytes(size)]
-                await (await executor.execute(BOSS, content, session_id=S)).result()
-
-    def peak(*arguments: str) -> int:
-        command = [sys.executable, "-c", MEASURED, *arguments]
-        done = subprocess.run(
-            command, cwd=tmp_path, env=clean_environment(), capture_output=True, text=True, timeout=60, check=True
-        )
-        code, kib = done.stdout.split()[-2:]
-        assert code == "0", done
-        return int(kib) // 1024
-
-    for command in (["export", S, "--to", "{}.jsonl", "--db", "{}.db"], ["import", "{}.jsonl", "--db", "{}-2.db"]):
-        small, large = (peak(*(word.format(name) for word in command)) for name in ("small", "large"))
-        assert large - small < 100, (command, small, large)
-    assert (tmp_path / "large.jsonl").stat().st_size > 80_000_000
-
-
-async def test_a_missing_file_has_its_own_error_in_the_client(tmp_path: Path) -> None:
-    """Bytes that were deleted are no failure of the transfer, which the caller may repeat."""
-    from tests.support_gateway import executor_of, served
-
-    executor = executor_of(ScriptedModel(["one"]), blobs=(blobs := MemoryBlobs()))
-    async with served(executor) as (_, client):
-        handle = await client.run("helper", [PHOTO])
-        await handle.result(5)
-        page: Any = await client.get_messages(handle.session_id)
-        file = FilePart.model_validate(page["messages"][0]["files"][0])
-        for key in await blobs.list("blobs/"):
-            await blobs.delete(key)
-        with pytest.raises(FileMissingError):
-            await client.read_file(handle.session_id, file)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from helix.gateway.loopback_files import LoopbackFiles
 
 ADDRESS_S: Final = 900.0
-"""The number of seconds for which the address of an upload or a download works. A browser on a slow line sends 50 MB in
-less."""
+"""The number of seconds for which the address of an upload or a download is valid. A slow connection needs time to send
+50 MB."""
 
 
 async def upload(backend: Backend, caller: Connection, request: Upload) -> JsonObject:

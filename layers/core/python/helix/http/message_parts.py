@@ -20,7 +20,7 @@ from helix.core.file_checks import check_message, check_url, clean_name, describ
 from helix.core.files import FileKind, FilePart
 from helix.core.json import JsonObject, JsonValue
 from helix.core.media_types import BINARY, clean_media_type, kind_of
-from helix.services.file_inputs import ReadContent, ReadFile
+from helix.services.file_inputs import ReadContent, ReadFile, checked_part
 
 HELIX: Final = "helix"
 """The provider of AG-UI sources that name a file by its hash."""
@@ -172,9 +172,7 @@ def read_files(given: Sequence[JsonObject], text: str) -> list[ReadFile]:
 def _read_plain(given: JsonObject, number: int) -> ReadFile:
     if "data" not in given:
         part = _file_part(given, number)
-        if part.url is None:
-            return ReadFile(part.model_copy(update={"name": clean_name(part.name)}))
-        checked = check_url(part.url, kind=part.kind, media_type=part.media_type, name=part.name, number=number)
+        checked = checked_part(part, part.name, number)
         return ReadFile(checked.model_copy(update={"after_text": part.after_text}))
     if unknown := sorted(set(given) - {"data", "media_type", "name", "after_text"}):
         raise InvalidFileError(

@@ -100,7 +100,7 @@ def _described(given: AgentInput) -> list[ReadFile]:
     files = []
     for number, part in enumerate(given.files, start=1):
         position = min(part.after_text, len(given.message))
-        files.append(ReadFile(_checked(part, part.name, number).model_copy(update={"after_text": position})))
+        files.append(ReadFile(checked_part(part, part.name, number).model_copy(update={"after_text": position})))
     return files
 
 
@@ -146,7 +146,7 @@ def _read(items: Sequence[Any]) -> ReadContent:
 
 def _read_file(item: Any, number: int) -> ReadFile:
     if isinstance(item, FilePart):
-        return ReadFile(_checked(item, item.name, number))
+        return ReadFile(checked_part(item, item.name, number))
     if isinstance(item, bytes | bytearray) or _is_local(item):
         item = File(item)
     if not isinstance(item, _INPUTS):
@@ -157,7 +157,7 @@ def _read_file(item: Any, number: int) -> ReadFile:
     return _read_input(item, number)
 
 
-def _checked(part: FilePart, name: str | None, number: int) -> FilePart:
+def checked_part(part: FilePart, name: str | None, number: int) -> FilePart:
     """Return a file that the caller describes, with a clean name. Raises `InvalidFileError` for a URL that is not
     accepted. The blob's row describes a stored file, whatever the caller says of it."""
     if part.url is not None:
@@ -173,7 +173,7 @@ def _read_input(given: FileInput, number: int) -> ReadFile:
             raise InvalidFileError(
                 f"{label(source.name, number)} is stored as {source.media_type}: pass it as {source.kind.capitalize()}"
             )
-        return ReadFile(_checked(source, source.name if name is None else name, number))
+        return ReadFile(checked_part(source, source.name if name is None else name, number))
     if isinstance(source, str):
         return ReadFile(check_url(source, name=name, **wishes))
     if isinstance(source, bytes | bytearray):
