@@ -347,23 +347,6 @@ def test_the_hint_for_a_waiting_call_names_the_store_that_it_is_in(helix: Comman
     assert "answer desk a call_0" in beside and "--db" not in beside
 
 
-# --- chat ---------------------------------------------------------------------------------------------------------
-
-
-def test_chat_keeps_one_session_and_asks_what_a_run_waits_for(helix: CommandLine) -> None:
-    done = helix("chat", "agents.py:desk", "--session", "c", stdin="Please refund order A7\ny\nThank you very much\n")
-    assert done.code == 0
-    assert "← refunded A7" in done.out
-    page = json.loads(helix("show", "c", "--json").out)
-    said = [m["content"] for m in page["messages"] if m["role"] == "user"]
-    assert said == ["Please refund order A7", "Thank you very much"]
-
-
-def test_chat_leaves_a_question_open_when_the_input_ends(helix: CommandLine) -> None:
-    assert helix("chat", "agents.py:desk", "--session", "c", stdin="Please refund order A7\n").code == 4
-    assert helix("resume", "agents.py:desk", "c", "--approve", "call_0").code == 0
-
-
 # --- agents, models, and the program itself ---------------------------------------------------------------------------
 
 
