@@ -2,9 +2,9 @@
 
     python -m tests.torture [--times 0.1] [--only protocol]
 
-It prints a table and saves it to bench/results/torture.md. The exit status is 1 if a walk failed, and the table then has
-the test and the line that repeats it. All of them take about four hours on two processors. `--times` multiplies the number
-of walks. A part of the table (`--only`) is printed and not saved.
+It prints a row for each job and saves it to the table of bench/results/torture.md, in place of the job's earlier row. So
+`--only` repeats a part of the table. The exit status is 1 if a walk failed, and the table then has the test and the line
+that repeats it. All of them take about four hours on two processors. `--times` multiplies the number of walks.
 """
 
 from __future__ import annotations
@@ -68,24 +68,36 @@ def play(job: Job, walks: int) -> tuple[bool, float, str]:
     return done.returncode == 0, time.monotonic() - begun, "; ".join(failed[:3] or lines[-1:])
 
 
+def played(job: Job, walks: int) -> tuple[bool, str]:
+    """Return whether the job passed, and its row of the table."""
+    passed, seconds, last = play(job, walks)
+    last = re.sub(r"[|=]+", " ", last).strip()[:300]
+    cells = (job.name, f"{walks:,}", "passed" if passed else "FAILED", f"{seconds / 60:.1f}", f"{date.today()}", last)
+    return passed, f"| {' | '.join(cells)} |"
+
+
+def save(row: str) -> None:
+    """Write the row to the saved table. Rows of other jobs stay as they are, and the order is that of JOBS."""
+    lines = [*(RESULT.read_text(encoding="utf-8").splitlines() if RESULT.exists() else ()), row]
+    rows = {line.split(" | ")[0].removeprefix("| "): line for line in lines}
+    table = [rows[job.name] for job in JOBS if job.name in rows]
+    about = f"Each row is of its own day (`python -m tests.torture`, Python {platform.python_version()})."
+    heads = ("| walks of | number | result | minutes | played | last line |", "|---|---:|---|---:|---|---|")
+    RESULT.write_text("\n".join(["# Long random walks", "", about, "", *heads, *table, ""]), encoding="utf-8")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__.partition("\n")[0])
     parser.add_argument("--times", type=float, default=1.0, help="multiplies the number of walks")
     parser.add_argument("--only", default="", help="a part of the names of jobs")
     given = parser.parse_args()
     jobs = [job for job in JOBS if given.only in job.name]
-    table, wrong = ["| walks of | number | result | minutes | last line |", "|---|---:|---|---:|---|"], 0
+    wrong = 0
     for job in jobs:
-        walks = max(1, round(job.walks * given.times))
-        passed, seconds, said = play(job, walks)
+        passed, row = played(job, max(1, round(job.walks * given.times)))
         wrong += not passed
-        said = re.sub(r"[|=]+", " ", said).strip()[:300]
-        table.append(f"| {job.name} | {walks:,} | {'passed' if passed else 'FAILED'} | {seconds / 60:.1f} | {said} |")
-        print(table[-1], flush=True)
-    if not given.only:
-        times = f" --times {given.times:g}" if given.times != 1 else ""
-        about = f"{date.today()}, Python {platform.python_version()}; `python -m tests.torture{times}`."
-        RESULT.write_text("\n".join(["# Long random walks", "", about, "", *table, ""]), encoding="utf-8")
+        print(row, flush=True)
+        save(row)
     return 1 if wrong or not jobs else 0
 
 
