@@ -96,11 +96,17 @@ class Triggers(Construct):
         iam.Grant.add_to_principal(grantee=role, actions=["sqs:SendMessage"], resource_arns=[self.failed.queue_arn])
         for trigger in self.queued.values():
             if trigger.attach:
-                arn = Stack.of(self).format_arn(
-                    service="s3", region="", account="", resource=str(trigger.bucket), resource_name=_keys_of(trigger)
-                )
-                iam.Grant.add_to_principal(grantee=role, actions=["s3:GetObject"], resource_arns=[arn])
-                explain_resource(role, arn, "The trigger's prefix and suffix limit the objects that it attaches.")
+                self._grant_objects(role, str(trigger.bucket), _keys_of(trigger))
+
+    def _grant_objects(self, role: iam.Role, bucket: str, keys: str) -> None:
+        """Let `role` read the objects whose keys match the pattern, and learn which of them exist. Without the second,
+        it could not tell a deleted object from one that it may not read."""
+        place = Stack.of(self).format_arn(service="s3", region="", account="", resource=bucket)
+        objects = f"{place}/{keys}"
+        iam.Grant.add_to_principal(grantee=role, actions=["s3:GetObject"], resource_arns=[objects])
+        explain_resource(role, objects, "The trigger's prefix and suffix limit the objects that it attaches.")
+        under = {"StringLike": {"s3:prefix": keys}}
+        iam.Grant.add_to_principal(grantee=role, actions=["s3:ListBucket"], resource_arns=[place], conditions=under)
 
     def serve(self, functions: Mapping[str, Function], endpoints: Endpoints) -> None:
         if self.http:

@@ -35,7 +35,7 @@ from helix.testing.clocks import ShiftedClock
 ROOT = Path(__file__).parents[2]
 REGION, ACCOUNT = "us-east-1", "123456789012"
 MACHINE = f"arn:aws:states:{REGION}:{ACCOUNT}:stateMachine:helix-test-default"
-VERBS = ("call_model", "call_tool", "start_run", "finish_run", "fail_run", "sweep")
+VERBS = ("call_model", "call_tool", "start_run", "finish_run", "fail_run", "sweep", "start_triggered")
 
 
 class Functions:

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import boto3
 import pytest
 from tests.functions.conftest import Functions
+from tests.functions.test_run_verbs import ids
 from tests.support.aws_resources import BUCKET
+from tests.support.model_dialects import OPENAI, DialectServer, Says
+from tests.support.sample_files import png
+from tests.support_run import agent
 
+from helix import LLMConfig
 from helix.adapters.aws.blobs import S3Blobs
-from helix.core.errors import FileMissingError
+from helix.adapters.models.adapter import ModelAdapter
+from helix.core.errors import AccessDeniedError, FileMissingError
+from helix.core.registry import AgentRegistry
+from helix.ports.model import LLMAdapter
+from helix.runtime.agent_models import Agents
 from helix.runtime.cloud import s3_config
 from helix.services.blob_rows import blob_owner, owner_prefix
 from helix.services.session_files import SessionFiles
@@ -75,3 +87,55 @@ async def test_requests_to_the_emulator_name_the_bucket_in_the_path(address: str
 
 def test_a_function_that_uses_no_files_makes_no_client_for_them(functions: Functions) -> None:
     assert files_of(functions) is functions.app.engine.files and "s3" not in functions.app._clients
+
+
+# --- the role may not read the files ------------------------------------------------------------------------------------
+
+
+class OwnAdapter(ModelAdapter):
+    """An adapter of a user's own, which reads the files of the request itself."""
+
+    async def generate_step(self, request: Any) -> Any:
+        for message in request.messages:
+            for file in getattr(message, "files", ()):
+                await request.files.read(file)
+        return await super().generate_step(request)
+
+
+@contextmanager
+def denied_reads(functions: Functions) -> Iterator[None]:
+    """Deny `s3:GetObject` for the duration of the context."""
+
+    def deny(**_: Any) -> Any:
+        return SimpleNamespace(status_code=403), {"Error": {"Code": "AccessDenied", "Message": WHY}}
+
+    events = functions.app.client("s3").meta.events
+    events.register("before-call.s3.GetObject", deny)
+    yield
+    events.unregister("before-call.s3.GetObject", deny)
+
+
+FILE = f"arn:aws:s3:::{BUCKET}/blobs/x"
+WHY = f"User: arn:x is not authorized to perform: s3:GetObject on resource: {FILE} because no policy allows it"
+
+
+@pytest.mark.parametrize("adapter", [ModelAdapter(), OwnAdapter()], ids=["the adapter", "a user's adapter"])
+def test_a_denied_file_fails_the_delivery_and_the_log_names_it(functions: Functions, adapter: LLMAdapter) -> None:
+    """The provider is not asked. The state machine repeats the delivery, which continues the run once the role may read
+    the file."""
+    server = DialectServer(OPENAI, [Says("A cat.", stop="end_turn")]).start()
+    config = LLMConfig(model=OPENAI.model, adapter="native", provider_options=OPENAI.options(server.origin))
+    helper, registry = agent("helper", llm_config=config), AgentRegistry()
+    registry.register(helper)
+    functions.app.__dict__["agents"] = Agents(registry, adapter)
+    event = functions.sample("call_model")
+    functions.app.run(functions.app.executor.execute(helper, ["What is it?", png()], **ids(event)))
+    with denied_reads(functions), pytest.raises(AccessDeniedError) as raised:
+        functions.invoke("call_model", event)
+    assert (raised.value.action, raised.value.resource) == ("s3:GetObject", FILE)
+    assert [line for line in functions.lines() if "s3:GetObject" in str(line) and FILE in str(line)]
+    assert server.requests == [] and functions.session(event["session_id"]).status == "running"
+    assert sum(line.get("ModelErrors", 0) for line in functions.measures()) == 1
+    assert functions.invoke("call_model", event)["next"] == "finish"
+    assert functions.session(event["session_id"]).status == "completed" and len(server.requests) == 1
+    server.stop()

@@ -9,6 +9,7 @@ from typing import Any
 import boto3
 import pytest
 from tests.functions.conftest import ACCOUNT, REGION, Functions
+from tests.functions.test_session_files import denied_reads
 from tests.support.sample_files import png
 
 from helix.adapters.memory_blobs import MemoryBlobs
@@ -320,6 +321,29 @@ def test_an_event_waits_while_its_object_cannot_be_read(functions: Functions, in
     assert deliver(functions, created("a.txt")) == ["a.txt/0F"] and not dead(failed)
     incoming.create_bucket(Bucket="incoming")
     incoming.put_object(Bucket="incoming", Key="a.txt", Body=b"Dear desk")
+    assert deliver(functions, created("a.txt")) == []
+    assert [data for _, _, data in attached(functions)] == [b"Dear desk"]
+
+
+@pytest.mark.parametrize("neighbour", [None, "a.txt.bak"], ids=["alone", "beside a longer key"])
+def test_a_deleted_object_is_put_aside_although_s3_answers_that_access_is_denied(
+    functions: Functions, incoming: Any, failed: str, neighbour: str | None
+) -> None:
+    """S3 says so to a role that may not list the whole bucket."""
+    if neighbour is not None:
+        incoming.put_object(Bucket="incoming", Key=neighbour, Body=b"other")
+    with denied_reads(functions):
+        assert deliver(functions, created("a.txt")) == []
+    (letter,) = dead(failed)
+    assert letter["MessageAttributes"]["error"]["StringValue"] == "file_missing"
+    (line,) = [line for line in functions.lines() if line["level"] == "ERROR"]
+    assert "file 'a.txt' does not exist" in line["message"]
+
+
+def test_an_event_waits_while_its_object_may_not_be_read(functions: Functions, incoming: Any, failed: str) -> None:
+    incoming.put_object(Bucket="incoming", Key="a.txt", Body=b"Dear desk")
+    with denied_reads(functions):
+        assert deliver(functions, created("a.txt")) == ["a.txt/0F"] and not dead(failed)
     assert deliver(functions, created("a.txt")) == []
     assert [data for _, _, data in attached(functions)] == [b"Dear desk"]
 

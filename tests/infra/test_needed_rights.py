@@ -38,7 +38,7 @@ NAMES = {
 """Names of resources that differ between the templates and the stages."""
 
 
-OUTSIDE = ("bedrock", SECRET, "arn:<AWS::Partition>:s3:::scans/")
+OUTSIDE = ("bedrock", SECRET, "arn:<AWS::Partition>:s3:::scans")
 """Resources without a record: models and their keys, because the model of the scenes is a program, and the bucket of a
 trigger that attaches objects, which tests/e2e/test_triggers.py plays on a stage of its own."""
 

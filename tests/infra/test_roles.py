@@ -23,22 +23,27 @@ def rights_of(template: Template, role: str) -> Iterator[tuple[str, str]]:
     for statement in template.statements(role):
         assert statement["Effect"] == "Allow"
         actions = listed(statement["Action"])
-        services = _through(statement.get("Condition"))
+        where = _where(statement.get("Condition"))
         for resource in listed(statement["Resource"]):
             what = named(template, text(resource))
             for action in actions:
-                yield (f"{what} through {services}" if services else what), action
+                yield (f"{what} {where}" if where else what), action
 
 
-def _through(condition: Any) -> str:
+def _where(condition: Any) -> str:
+    """Return the words for a condition: the services through which a key is used, or the keys that may be listed."""
     if condition is None:
         return ""
+    if list(condition) == ["StringLike"]:
+        (prefix,) = condition["StringLike"].items()
+        assert prefix[0] == "s3:prefix"
+        return f"under {prefix[1]}"
     assert list(condition) == ["StringEquals"] and list(condition["StringEquals"]) == ["kms:ViaService"]
     names = [text(service) for service in listed(condition["StringEquals"]["kms:ViaService"])]
     services = dict.fromkeys(name.split(".")[0] for name in names)
     ends = [f"{service}.<AWS::Region>.amazonaws.com{end}" for service in services for end in ("", ".cn")]
     assert names == ends, "in China both names are valid"
-    return "+".join(services)
+    return f"through {'+'.join(services)}"
 
 
 def named(template: Template, arn: str) -> str:

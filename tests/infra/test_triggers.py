@@ -18,7 +18,9 @@ from helix.infra.config import MAX_TRIGGER_BYTES, SettingsError, read_settings
 pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis
 
 THEIRS = "arn:aws:sqs:eu-central-1:123456789012:their-queue"
-SCANS = "arn:<AWS::Partition>:s3:::scans/a${*}b/*.pdf"
+SCANS = "arn:<AWS::Partition>:s3:::scans"
+SCANNED = "a${*}b/*.pdf"
+"""The keys of the objects that the trigger `scans` attaches."""
 TRIGGERS: dict[str, Any] = {
     "nightly": {"agent": "desk", "schedule": "cron(0 2 * * ? *)", "prompt": "Night of {time}"},
     "morning": {"agent": "desk", "schedule": "cron(0 8 ? * MON-FRI *)", "timezone": "Europe/Berlin"},
@@ -138,11 +140,13 @@ def test_functions_may_do_what_a_start_takes(stage: Assembly) -> None:
         for what, action in rights_of(template, template.role_of(template.function(verb))):
             held.setdefault(what, set()).add(action)
         undelivered = held.pop("undelivered", set())
-        objects = held.pop(SCANS, set())
+        objects = {what: held.pop(what) for what in [*held] if what.startswith(SCANS)}
         files = {"bucket/blobs/*": {"s3:GetObject", "s3:PutObject"}} if more else {}
         assert {w: a for w, a in held.items() if w != THEIRS} == {**start, **files}
         if more:
-            assert objects == {"s3:GetObject"}, "of the trigger that attaches them, and of no other"
+            assert objects == {f"{SCANS}/{SCANNED}": {"s3:GetObject"}, f"{SCANS} under {SCANNED}": {"s3:ListBucket"}}, (
+                "of the trigger that attaches them, and of no other"
+            )
             assert held[THEIRS] == consume and undelivered == consume | {"sqs:SendMessage"}
         else:
             assert not undelivered and not objects

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.properties.blob_walk import Numbers
 from tests.support.sample_files import png
 from tests.support_crash import LONG, S, executor, fresh, model, plain
+from tests.support_run import Gate, gated, result_of
 
-from helix import MemoryStateStore
+from helix import LocalExecutor, MemoryStateStore, ScriptedModel
 from helix.adapters.memory_blobs import MemoryBlobs
 from helix.adapters.system import SystemClock
+from helix.core.errors import AgentAlreadyRunningError
 from helix.core.file_checks import describe
 from helix.ports.state_store import Key, Put, StateStore, Value
 from helix.ports.streams import StreamManager
@@ -59,6 +62,25 @@ async def test_a_crash_anywhere_leaves_no_hold_of_a_deleted_session() -> None:
 
     covered = await crash_everywhere(MemoryStateStore, act, recover, choose=writes)
     assert {name for name, _ in covered} >= {"transact:release_blob:before", "transact:release_blob:after"}
+
+
+async def test_the_files_of_a_refused_message_are_held_for_its_repetition_and_go_with_the_session() -> None:
+    fresh()
+    store, gate, bytes_ = MemoryStateStore(), Gate(), MemoryBlobs()
+    script = ScriptedModel([gated(gate, "one"), "two"])
+    async with LocalExecutor(store, model=script, blobs=bytes_) as worker:
+        first = await worker.execute(plain, "hello", session_id=S)
+        with pytest.raises(AgentAlreadyRunningError):
+            await worker.execute(plain, ["look", png()], session_id=S)
+        assert [count for _, count in await blobs(store)] == [1]
+        gate.open()
+        await result_of(first)
+        stored = await bytes_.list("")
+        await result_of(await worker.execute(plain, ["look", png()], session_id=S))
+        assert await bytes_.list("") == stored and [count for _, count in await blobs(store)] == [1]
+        await worker.delete(S)
+        ((blob, count),) = await blobs(store)
+        assert (blob["state"], count) == ("marked", 0)
 
 
 async def test_a_hold_that_comes_while_a_session_is_deleted_is_released_too() -> None:

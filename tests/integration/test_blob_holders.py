@@ -305,17 +305,6 @@ async def test_a_sweep_stops_in_time(here: World) -> None:
     assert await here.collector.collect(until=here.clock.now() + 1) == 1
 
 
-async def test_bytes_without_a_row_are_deleted(here: World) -> None:
-    await here.send("s1", png())
-    (key,) = await here.blobs.list("")
-    for other in (f"blobs/{ADA}/{SHA}.AAAA", f"blobs/{BOB}/{SHA}.BBBB", "blobs/not-ours", "other/file"):
-        await here.blobs.put(other, b"x", "text/plain")
-    after: str | None = ""
-    while after is not None:
-        after = await here.collector.delete_orphans(after=after, limit=1)
-    assert await here.blobs.list("") == sorted(["blobs/not-ours", "other/file", key])
-
-
 async def test_other_bytes_than_announced_are_refused(here: World) -> None:
     await here.uploads.begin(ADA, SHA, len(png()), "image/png", 60)
     for data in (b"<html>", png() + b"x", bytes(len(png()))):

@@ -14,7 +14,9 @@ from helix.adapters.memory_blobs import MemoryBlobs
 from helix.core.delivery import Delivery
 from helix.core.errors import StoreError
 from helix.core.file_checks import describe
-from helix.ports.state_store import Row
+from helix.engine.engine import Settings
+from helix.ports.state_store import Key, Row, Value
+from helix.services.activity import SWEEP
 from helix.services.blob_rows import PARTITIONS, blob_owner, due_partition
 from helix.services.file_inputs import ReadFile
 from helix.sessions.sweep import sweep
@@ -26,16 +28,21 @@ SOME = 24
 
 
 class Partitions(MemoryStateStore):
-    """A store that records which partitions of due files are read."""
+    """A store that records which partitions of due files are read, and how often the time of the last sweep is."""
 
     def __init__(self) -> None:
         super().__init__()
         self.read: list[str] = []
+        self.beats = 0
 
     async def query(self, table: str, partition: str, **bounds: object) -> list[Row]:
         if partition.startswith("blobs-due#"):
             self.read.append(partition)
         return await super().query(table, partition, **bounds)  # type: ignore[arg-type]
+
+    async def get(self, keys: Sequence[Key]) -> list[Value | None]:
+        self.beats += keys.count(SWEEP)
+        return await super().get(keys)
 
     def take(self) -> list[str]:
         read, self.read = self.read, []
@@ -61,7 +68,8 @@ class Place:
         self.clock, self.store = SetClock(1_000_000.0), Partitions()
         self.blobs = Deletions(self.clock)
         model = ScriptedModel(["done"], repeat=True)
-        self.executor = LocalExecutor(self.store, model=model, blobs=self.blobs, clock=self.clock)
+        settings = Settings(session_ttl_s=86_400)
+        self.executor = LocalExecutor(self.store, model=model, blobs=self.blobs, clock=self.clock, settings=settings)
 
     async def upload(self, count: int) -> None:
         """Upload files that no message names, and let their time come."""
@@ -111,6 +119,12 @@ async def test_the_first_sweep_of_an_hour_at_rest_looks_through_all_partitions(p
     place.clock.advance(60 * MINUTE)
     await place.sweep()
     assert sorted(place.store.take()) == sorted(names(range(PARTITIONS)))
+
+
+async def test_a_sweep_reads_the_time_of_the_last_one_once(place: Place) -> None:
+    for times in (1, 2):
+        await place.sweep()
+        assert place.store.beats == times
 
 
 async def test_a_sweep_stops_before_its_deadline_and_the_next_one_continues(place: Place) -> None:

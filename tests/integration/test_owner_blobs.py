@@ -72,6 +72,21 @@ async def test_a_damaged_blob_that_a_branch_of_another_user_holds_stays(world: W
     assert await world.left() == []
 
 
+async def test_bytes_that_no_row_names_are_deleted_with_their_user_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sweep does not look for them: the rows may have been restored, and sessions may hold the bytes."""
+    monkeypatch.setattr("helix.services.owner_blobs.PAGE", 1)
+    await world.send("s1", png())
+    (key,) = await world.blobs.list("")
+    theirs, others = f"blobs/{ADA}/{SHA}.AAAA", [f"blobs/{BOB}/{SHA}.BBBB", "blobs/not-ours", "other/file"]
+    for other in (theirs, *others):
+        await world.blobs.put(other, b"x", "text/plain")
+    assert await world.collect(DAY_S) == 0 and len(await world.blobs.list("")) == 5
+    await files_of(world).delete()
+    assert await world.blobs.list("") == sorted([*others, key])
+
+
 async def test_a_damaged_row_without_bytes_goes_too(world: World) -> None:
     """The upload never came. Its due row names the blob."""
     await world.uploads.begin(ADA, SHA, len(png()), "image/png", 60)

@@ -24,6 +24,7 @@ from helix.services.blob_releases import release_blobs
 from helix.services.blob_rows import PARTITIONS, blob_owner, due_key, due_partition, held_key, owner_prefix
 from helix.services.blob_uploads import BlobUploads
 from helix.services.file_inputs import ReadFile
+from helix.services.owner_blobs import OwnerBlobs
 from helix.testing.clocks import SetClock
 from helix.testing.crash import Crash
 
@@ -180,11 +181,14 @@ class Walk:
     async def collect(self, process: Process) -> None:
         self.done["collected"] += await process.collector.collect()
 
-    async def orphans(self, process: Process) -> None:
-        await process.collector.delete_orphans(limit=3)
+    async def forget(self, process: Process, number: int | None = None) -> None:
+        """Delete what an owner has and no session holds, as the deletion of a user's data does."""
+        owner = self.owner(self.rng.randrange(SESSIONS) if number is None else number)
+        await OwnerBlobs(process.store, process.blobs, self.clock, owner).delete()
 
     def note_late(self, key: str) -> None:
-        """Note bytes that a process stored after their row had expired. Only `delete_orphans` finds them."""
+        """Note bytes that a process stored after their row had expired. Only the deletion of a user's data finds
+        them."""
         if not any('"state"' in text and f'"{key}"' in text for text in self.rows._rows.values()):
             self.late.add(key)
 
@@ -224,7 +228,7 @@ class Walk:
 
     async def run(self) -> None:
         acts = [self.send, self.send, self.upload, self.send_stored, self.branch, self.delete, self.delete]
-        acts += [self.collect, self.collect, self.collect, self.orphans]
+        acts += [self.collect, self.collect, self.collect, self.forget]
         tasks = [asyncio.ensure_future(self._live(acts)) for _ in range(PROCESSES)]
         while not all(task.done() for task in tasks):
             await asyncio.sleep(0)
@@ -260,7 +264,8 @@ class Walk:
         assert due == [[]] * PARTITIONS
         assert self.rows._rows == {}, "a blob without holders is deleted"
         assert set(await self.bytes.list("")) <= self.late, "the sweep finds the bytes of every row"
-        await process.collector.delete_orphans()
+        for number in range(SESSIONS):
+            await self.forget(process, number)
         assert await self.bytes.list("") == []
 
 

@@ -9,11 +9,12 @@ import pytest
 
 from helix import MemoryStateStore
 from helix.core.errors import StoreError
-from helix.ports.state_store import Operation
+from helix.ports.state_store import Operation, Put
 from helix.services.activity import (
     LOOK_S,
     NOTE_S,
     REST_S,
+    SWEEP,
     Activity,
     Beats,
     note_activity,
@@ -87,6 +88,20 @@ async def test_a_sweep_says_when_one_last_found_anything() -> None:
     for minute, found in enumerate([False, True, False]):
         await note_sweep(store, NOW + 60 * minute, found)
     assert await read_beats(store) == Beats(NOW + 120, found_at=NOW + 60)
+
+
+async def test_a_slow_sweep_that_found_nothing_keeps_what_another_one_has_found() -> None:
+    store = MemoryStateStore()
+    await note_sweep(store, NOW, found=False)
+    await asyncio.gather(note_sweep(store, NOW + 60, found=True), note_sweep(store, NOW + 61, found=False))
+    assert (await read_beats(store)).found_at == NOW + 60
+
+
+async def test_a_sweep_notes_itself_beside_the_row_of_an_older_version() -> None:
+    store = MemoryStateStore()
+    await store.transact("note_sweep", [Put(SWEEP, {"at": NOW})])
+    await note_sweep(store, NOW + 60, found=False)
+    assert await read_beats(store) == Beats(NOW + 60)
 
 
 async def test_work_goes_on_where_nothing_can_be_noted_and_is_noted_at_the_next() -> None:

@@ -15,7 +15,8 @@ from helix.adapters.models.catalog import LitellmCatalog
 from helix.adapters.models.pricing import Tokens, price
 from helix.adapters.models.token_count import TokenCounter
 from helix.core.caching import digest, last_question, sent_parts
-from helix.core.estimating import estimate_request
+from helix.core.context_policy import ShownContext
+from helix.core.estimating import PER_MESSAGE, estimate_request, estimate_text
 from helix.core.file_tokens import file_tokens, most_file_tokens
 from helix.core.files import FilePart
 from helix.core.messages import AnyMessage, ToolResultMessage, UserMessage, files_of
@@ -97,6 +98,21 @@ def test_estimates_count_the_files_of_users_and_tools() -> None:
     assert estimate_request(ASKED, [], claude) == estimate_request(PLAIN, [], claude) + 1334 + 6000
     counter = TokenCounter()
     assert counter.count_messages_tokens(ASKED, claude) == counter.count_messages_tokens(PLAIN, claude) + 1334 + 6000
+
+
+def test_a_context_counts_the_files_that_are_shown() -> None:
+    """The files before `cleared` are not shown any more, and neither is anything that is hidden."""
+
+    def length(hidden: int = 0, cleared: int = 0, upto: int = len(ASKED)) -> int:
+        return ShownContext(ASKED, hidden, cleared, 0, None).length(upto)
+
+    texts = sum(PER_MESSAGE + estimate_text(message.content or "") for message in ASKED)
+    tokens = [sum(map(file_tokens, files_of([message]))) for message in ASKED]
+    place = next(i for i, found in enumerate(tokens) if found)
+    assert sum(tokens) > 1000 and length() == texts + sum(tokens)
+    assert length(cleared=place + 1) == length() - tokens[place]
+    assert length(cleared=len(ASKED)) == texts and length(hidden=len(ASKED)) == 0
+    assert ShownContext(ASKED, 0, 0, 0, None).freed(len(ASKED)) == sum(tokens)
 
 
 def test_reservations_count_the_files_up_to_the_window() -> None:

@@ -9,6 +9,7 @@ import { clock, contextWords, count, money, seconds, tokens, visible } from "./f
 import { Copy, Status, Summary, Text } from "./pieces.tsx";
 import { link } from "./route.ts";
 import type { OpenSession } from "./session.ts";
+import { StepContext } from "./stepcontext.tsx";
 import { type Attempt, type CallSpan, everything, ownTime, partsOf, type Range, rangeOf, type RunSpan, type StepSpan, traceId } from "./timeline.ts";
 
 interface Given {
@@ -188,6 +189,7 @@ function StepRow({ step, run, target, depth = 0, children }: StepGiven) {
           <CallRow key={call.id} call={call} step={step} run={run} named={call.id === target} />
         ))}
       </ul>
+      {step.attempts.length > 0 && <StepContext step={step} />}
       {rough && <Details step={step} />}
       {step.below.length > 0 && (
         <ol class="steps below" style={{ "--depth": depth + 1 }}>

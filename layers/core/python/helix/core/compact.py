@@ -6,12 +6,15 @@ in full.
 
 from __future__ import annotations
 
+import base64
 import re
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from pydantic import BeforeValidator, PlainSerializer
 
+from helix.core.files import FileKind, FilePart
 from helix.core.row_keys import checkpoint_id, turn_of
 from helix.core.usage import Usage
 
@@ -45,6 +48,49 @@ def _usage(value: Any) -> Any:
 
 
 StoredUsage = Annotated[Usage, BeforeValidator(_usage), PlainSerializer(_numbers, when_used="json")]
+
+
+FILE = ("sha256", "media_type", "kind", "size", "name", "after_text", "width", "height", "pages")
+"""The fields of a stored file, in the order of its short form."""
+KINDS: tuple[str, ...] = get_args(FileKind)
+
+
+def shorten_file(file: dict[str, Any]) -> list[Any] | dict[str, Any]:
+    """Return the short form of a stored file, which has half the length: its values in the order of `FILE`, up to the
+    last one that it has. The hash is base64url, the kind is its number, and the type omits the kind that it begins
+    with. A file at a URL is returned unchanged."""
+    if "sha256" not in file:
+        return file
+    values = [file.get(name) for name in FILE]
+    digest = base64.urlsafe_b64encode(bytes.fromhex(file["sha256"])).decode().rstrip("=")
+    values[:3] = digest, file["media_type"].removeprefix(f"{file['kind']}/"), KINDS.index(file["kind"])
+    while values[-1] is None:
+        values.pop()
+    return values
+
+
+def expand_file(value: Any) -> Any:
+    """Return the fields of a file in its short form. Raises `ValueError`, as pydantic expects, if they are not there."""
+    if not isinstance(value, list):
+        return value
+    file = {name: found for name, found in zip(FILE, value, strict=False) if found is not None}
+    match value:
+        case [str(digest), str(media_type), int(number), *_] if 0 <= number < len(KINDS):
+            kind = KINDS[number]
+            sha256 = base64.b64decode(f"{digest}=", altchars=b"-_", validate=True).hex()
+            return file | {
+                "sha256": sha256,
+                "media_type": media_type if "/" in media_type else f"{kind}/{media_type}",
+                "kind": kind,
+            }
+    raise ValueError("the short form of a file begins with its hash, its type and the number of its kind")
+
+
+def _file(file: FilePart) -> list[Any] | dict[str, Any]:
+    return shorten_file(file.model_dump(mode="json", exclude_defaults=True))
+
+
+StoredFile = Annotated[FilePart, BeforeValidator(expand_file), PlainSerializer(_file, when_used="json")]
 
 
 def shorten_session(value: dict[str, Any]) -> dict[str, Any]:
@@ -83,8 +129,9 @@ def expand_session(value: Any) -> Any:
 
 
 def shorten_run(value: dict[str, Any]) -> dict[str, Any]:
-    """Remove the fields of a run row that its key implies."""
+    """Remove the fields of a run row that its key implies, and shorten the files of its input."""
     session_id = value.pop("session_id")
+    _map_files(value, shorten_file)
     _shorten_turn(value)
     _shorten_ids(session_id, value)
     del value["run_id"]
@@ -96,7 +143,15 @@ def expand_run(value: Any) -> Any:
         return value
     value = _with_turn(value)
     _expand_ids(value["session_id"], value)
+    _map_files(value, expand_file)
     return value
+
+
+def _map_files(value: dict[str, Any], change: Callable[[Any], Any]) -> None:
+    """Change each file in the input of a run row. The input is copied, because the row may share it."""
+    given = value.get("input")
+    if isinstance(given, dict) and isinstance(files := given.get("files"), list):
+        value["input"] = {**given, "files": [change(file) for file in files]}
 
 
 def shorten_checkpoint(value: dict[str, Any]) -> dict[str, Any]:

@@ -84,14 +84,18 @@ class ShownContext:
 
     def freed(self, upto: int) -> int:
         """Return the estimated tokens that clearing the results before this index would save."""
-        first = max(self.hidden, self.cleared)
-        cleared = self.messages[first:upto]
-        files = sum(file_tokens(file) for file in files_of(cleared))
-        return files + sum(estimate_text(m.content) for m in cleared if is_clearable(m))
+        cleared = self.messages[max(self.hidden, self.cleared) : upto]
+        return self._files(upto) + sum(estimate_text(m.content) for m in cleared if is_clearable(m))
 
     def length(self, upto: int) -> int:
-        """Return the estimated tokens of the messages that are shown before this index."""
-        return sum(PER_MESSAGE + estimate_text(m.content or "") for m in self.messages[self.hidden : upto])
+        """Return the estimated tokens of the messages that are shown before this index, with their files."""
+        texts = sum(PER_MESSAGE + estimate_text(m.content or "") for m in self.messages[self.hidden : upto])
+        return texts + self._files(upto)
+
+    def _files(self, upto: int) -> int:
+        """Return the estimated tokens of the files that are shown before this index. Clearing leaves out files, too."""
+        shown = files_of(self.messages[max(self.hidden, self.cleared) : upto])
+        return sum(file_tokens(file) for file in shown)
 
 
 Policy: TypeAlias = Callable[[ShownContext], Change | None]

@@ -10,9 +10,8 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from helix.core.compact import StoredUsage
+from helix.core.compact import StoredFile, StoredUsage
 from helix.core.errors import damaged_row
-from helix.core.files import FilePart
 from helix.core.json import JsonObject
 from helix.core.lineage import find_spans
 from helix.core.messages import (
@@ -39,8 +38,9 @@ class UserRow(Stored):
     """The tag of this kind of row in the store."""
     content: str
     """The text as the caller sent it. Empty if the message has only files."""
-    files: list[FilePart] = Field(default_factory=list)
-    """The files of the message, by their place in the text. The session holds them."""
+    files: list[StoredFile] = Field(default_factory=list)
+    """The files of the message, by their place in the text, in the short form of `core.compact`. The session holds
+    them."""
     run_id: str
     """The run that the message started."""
     created_at: float
@@ -153,8 +153,9 @@ class CallRow(Stored):
     """The data that a person supplied with the approval. The tool reads it as `ctx.confirmation`."""
     content: str | None = None
     """The text of the result. None until the call is `done`."""
-    files: list[FilePart] = Field(default_factory=list)
-    """The files that the tool returned, by their place in `content`. The session holds them."""
+    files: list[StoredFile] = Field(default_factory=list)
+    """The files that the tool returned, by their place in `content`, in the short form of `core.compact`. The session
+    holds them."""
     success: bool | None = None
     """Whether the call succeeded. None until it is `done`."""
     plain: bool = False

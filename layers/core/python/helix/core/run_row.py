@@ -37,7 +37,8 @@ class RunIdentity(Stored):
     previous_run_id: str | None = None
     """The run of the session before this one. None for the first."""
     input: JsonObject | None = None
-    """The input `message` and `state` of the run. None if it continues without a message."""
+    """The input `message`, `state` and `files` of the run. The files are stored in the short form of `core.compact`. None
+    if the run continues without a message."""
     priority: int = 0
     """The priority of the run while it waits for a slot, from -999 to 999. Higher priorities go first."""
     fingerprint: str = ""

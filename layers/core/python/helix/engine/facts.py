@@ -221,7 +221,8 @@ class ModelCallEnded:
     result: AnyStepResult | None = None
     """The answer or the final error. None: the call was cancelled or raised."""
     error: str | None = None
-    """`cancelled` if the call has no result. None: it has one, which may be an error itself."""
+    """`cancelled` if the call has no result, or `access_denied` if AWS denied the bytes of a file. None: it has a
+    result, which may be an error itself."""
     cached: bool = False
     """Whether the answer came from the response cache, so that no model was called."""
 

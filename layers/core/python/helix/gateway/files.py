@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from helix.core.errors import InvalidFileError, InvalidInputError
 from helix.core.file_checks import clean_name
@@ -18,16 +18,13 @@ from helix.core.json import JsonObject
 from helix.core.media_types import BINARY
 from helix.gateway.backend import Backend
 from helix.gateway.connections import Connection
+from helix.ports.blobs import ADDRESS_S
 from helix.runtime.message_files import owner_of
 from helix.services.blob_rows import blob_owner
 from helix.services.session_files import SessionFiles
 
 if TYPE_CHECKING:
     from helix.gateway.loopback_files import LoopbackFiles
-
-ADDRESS_S: Final = 900.0
-"""The number of seconds for which the address of an upload or a download is valid. A slow connection needs time to send
-50 MB."""
 
 
 async def upload(backend: Backend, caller: Connection, request: Upload) -> JsonObject:

@@ -14,11 +14,9 @@ from helix.core.errors import NOT_HELD, FileMissingError
 from helix.core.files import FilePart
 from helix.core.media_types import BINARY, sniff
 from helix.http.message_parts import is_hash
-from helix.ports.blobs import attachment
+from helix.ports.blobs import ADDRESS_S, attachment
 from helix.runtime.executor import Executor
 
-ADDRESS_S: Final = 900.0
-"""The number of seconds for which the address in S3 works, to which a download is redirected."""
 _SAFE: Final = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'; sandbox",

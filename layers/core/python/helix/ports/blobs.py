@@ -15,6 +15,9 @@ from helix.core.errors import InvalidInputError
 
 MAX_KEY: Final = 512
 """The maximum length of a key, in characters. It leaves room for a prefix, since S3 limits keys to 1,024 bytes."""
+ADDRESS_S: Final = 900.0
+"""The number of seconds for which clients get the address of an upload or a download. A slow connection needs time to
+send 50 MB."""
 _SEGMENT: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
 _KEY: Final = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})*")
 

@@ -91,9 +91,12 @@ async def read_beats(store: StateStore) -> Beats:
 
 
 async def note_sweep(store: StateStore, now: float, found: bool) -> None:
-    """Record that a sweep ran. A failure is only logged, because the results of the sweep are already stored."""
+    """Record that a sweep ran. A failure is only logged, because the results of the sweep are already stored. A sweep
+    that found nothing keeps the time at which another one did."""
+    news = {"at": now, **({"found_at": now} if found else {})}
+    again = Update(SWEEP, set=news, when=When(at_least={"found_at": 0}))
     try:
-        before = (await read_beats(store)).found_at
-        await store.transact("note_sweep", [Put(SWEEP, {"at": now, "found_at": now if found else before})])
+        if await refused(store, "note_sweep", [again]) is not None:  # no sweep has recorded `found_at` yet
+            await store.transact("note_sweep", [Put(SWEEP, {"found_at": 0.0, **news})])
     except StoreError as error:
         logger.warning("the sweep's heartbeat could not be written: %s", error)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from helix._log import get_logger
-from helix.core.errors import ConditionFailedError, DamagedRowError, StoreError
+from helix.core.errors import ConditionFailedError, StoreError
 from helix.core.row_keys import SESSION
 from helix.ports.blobs import Blobs
 from helix.ports.clock import Clock
@@ -20,7 +20,6 @@ from helix.services.blob_rows import (
     blob_key,
     due_partition,
     held_key,
-    parse_object_key,
     read_blob,
     unchanged,
 )
@@ -66,29 +65,6 @@ class BlobCollector:
         except StoreError as error:
             logger.warning("blobs: %s is left for the next sweep: %s", row.key.sort, error)
             return 0
-
-    async def delete_orphans(self, prefix: str = "blobs/", after: str = "", limit: int = 1000) -> str | None:
-        """Delete bytes that no row refers to, because a process stored them after its row had expired, or the rows were
-        lost. Checks up to `limit` keys after the key `after`. Return the last key, from which to continue, or None at
-        the end.
-
-        A blob's row is written before its bytes, and the key of the bytes is never reused. So if no row refers to the
-        bytes when they are listed, none ever will. Bytes whose row cannot be read are kept, because sessions may hold
-        them. The blob store must not be shared with another state store.
-        """
-        keys = await self._blobs.list(prefix, after, limit)
-        for key in keys:
-            if (found := parse_object_key(key)) is None:
-                continue
-            (value,) = await self._store.get([blob_key(*found)])
-            try:
-                row = read_blob(*found, value)
-            except DamagedRowError as error:
-                logger.warning("blobs: %s is kept: %s", key, error)
-                continue
-            if row is None or row.key != key:
-                await self._blobs.delete(key)
-        return keys[-1] if len(keys) == limit else None
 
     async def _confirm(self, key: Key, value: Value) -> None:
         """Release the holds of a session that does not exist or is being deleted. The deletion may have listed the

@@ -2,6 +2,10 @@
 
 Law: a session's hold is written before the message that names the file. It is written once per blob and session, so
 later steps write nothing for files that the session already holds.
+
+A message that is then refused, for example because the session is running, leaves its holds until the session is
+deleted, so that its repetition uploads nothing. They are not released earlier: another message or a tool's result may
+name the same file by then, and only a read of the whole history could tell.
 """
 
 from __future__ import annotations

@@ -25,6 +25,12 @@ its row under conditions that only one of them can meet. The key of the bytes is
 while its old bytes are being deleted gets a new key. So a collector that pauses between two lines, for however long,
 cannot delete bytes that were uploaded later, and no upload waits for a collector.
 
+Law: a crash at any line leaves a row that leads to the bytes, because the row comes before the bytes and goes after them.
+So `collect` reads due rows and never lists the bytes. It cannot find bytes that no row names. They exist only if a
+process stood still for over `UPLOAD_S` while it stored them and then died, if an upload arrives after its user's data
+was deleted, or if rows were lost. The deletion of a user's data lists the bytes of that user and deletes them. A sweep
+must not do this for all: after a restore of older rows it would delete the bytes of sessions that still hold them.
+
 Law: owners never share a blob, even if their bytes are the same.
 """
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
 
+from helix._log import get_logger
 from helix.core.errors import DamagedRowError
 from helix.ports.blobs import Blobs
 from helix.ports.clock import Clock
@@ -26,6 +27,7 @@ from helix.services.blob_rows import (
 from helix.services.committing import refused
 from helix.services.paging import pages
 
+logger = get_logger("helix")
 PAGE = 1000
 """The number of keys that are listed at once."""
 
@@ -52,9 +54,23 @@ class OwnerBlobs:
         await self._process_due("session_id")  # the release of a hold may leave a blob without a holder
         await self._delete_damaged_rows()
         await self._process_due("sha256")
-        after: str | None = ""
-        while after is not None:
-            after = await self._collector.delete_orphans(owner_prefix(self._owner), after, PAGE)
+        await self._delete_unnamed()
+
+    async def _delete_unnamed(self) -> None:
+        """Delete bytes that no row refers to. A blob's row is written before its bytes, and the key of the bytes is never
+        reused. So if no row refers to the bytes when they are listed, none ever will. Bytes whose row cannot be read are
+        kept, because sessions may hold them."""
+        async for key in self._keys():
+            if (found := parse_object_key(key)) is None:
+                continue
+            (value,) = await self._store.get([blob_key(*found)])
+            try:
+                row = read_blob(*found, value)
+            except DamagedRowError as error:
+                logger.warning("blobs: %s is kept: %s", key, error)
+                continue
+            if row is None or row.key != key:
+                await self._blobs.delete(key)
 
     async def _process_due(self, kind: str) -> None:
         for row in [row async for row in self._due_rows() if kind in row.value]:

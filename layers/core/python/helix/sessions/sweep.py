@@ -65,44 +65,49 @@ async def sweep(engine: Engine, delivery: Delivery) -> Counter[str]:
     except StoreError as error:
         done["failed"] += 1
         logger.warning("sweep: slots: %s", error)
-    for action, of_minute in (("expired", _expire), ("files deleted", _collect)):
-        try:
-            done[action] += await of_minute(engine, delivery)
-        except StoreError as error:
-            done["failed"] += 1
-            logger.warning("sweep: %s: %s", action, error)
-    done = +done
+    done = +(done + await _delete_due(engine, delivery))
     await note_sweep(engine.store, engine.clock.now(), bool(done or unexpected))
     if unexpected:
         raise unexpected[0]
     return done
 
 
-async def _expire(engine: Engine, delivery: Delivery) -> int:
-    """Expire the sessions of the partitions that are due. Return the number of deleted sessions."""
+async def _delete_due(engine: Engine, delivery: Delivery) -> Counter[str]:
+    """Delete sessions that have expired and files that no session holds, in the partitions that have become due since
+    the last sweep. Return the count of each."""
+    done: Counter[str] = Counter()
+    try:
+        swept_at = (await read_beats(engine.store)).swept_at or 0
+    except StoreError as error:
+        logger.warning("sweep: the time of the last sweep cannot be read: %s", error)
+        return Counter(failed=1)
+    works = (("expired", _expire, EXPIRY_PARTITIONS), ("files deleted", _collect, BLOB_PARTITIONS))
+    for action, work, count in works:
+        try:
+            for number in _due_partitions(swept_at, engine.clock.now(), count):
+                done[action] += await work(engine, number, delivery)
+        except StoreError as error:
+            done["failed"] += 1
+            logger.warning("sweep: %s: %s", action, error)
+    return done
+
+
+async def _expire(engine: Engine, number: int, delivery: Delivery) -> int:
+    """Expire the sessions of a partition. Return the number of deleted sessions."""
     if engine.settings.session_ttl_s is None:
         return 0
-    expired = 0
-    for number in await _due_partitions(engine, EXPIRY_PARTITIONS):
-        expired += (await expire_sessions(engine, number, delivery))[1]
-    return expired
+    return (await expire_sessions(engine, number, delivery))[1]
 
 
-async def _collect(engine: Engine, delivery: Delivery) -> int:
-    """Delete the files that no session holds, in the partitions that are due. Return the number of deleted files."""
-    if engine.files is None:
-        return 0
-    collector, until, deleted = engine.files.collector, delivery.deadline - 5, 0
-    for number in await _due_partitions(engine, BLOB_PARTITIONS):
-        deleted += await collector.collect_partition(number, until)
-    return deleted
+async def _collect(engine: Engine, number: int, delivery: Delivery) -> int:
+    """Delete the files of a partition that no session holds. Return the number of deleted files."""
+    return 0 if engine.files is None else await engine.files.collector.collect_partition(number, delivery.deadline - 5)
 
 
-async def _due_partitions(engine: Engine, count: int) -> range:
+def _due_partitions(swept_at: float, now: float, count: int) -> range:
     """Return the numbers of the partitions, out of `count`, that have become due since the last sweep. One becomes due
     per minute, so a sweep each minute reads one partition, and an hourly sweep reads all of them."""
-    this = int(engine.clock.now() // 60)
-    last = int(((await read_beats(engine.store)).swept_at or 0) // 60)
+    this, last = int(now // 60), int(swept_at // 60)
     return range(min(this, max(last + 1, this + 1 - count)), this + 1)
 
 

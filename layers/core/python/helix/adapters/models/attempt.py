@@ -17,6 +17,7 @@ from helix.adapters.models.effort import with_verbosity
 from helix.adapters.models.failures import Failure, classify, failure, is_connection_lost, may_be_billed
 from helix.adapters.models.reasoning import request_for
 from helix.adapters.models.wire import AttemptFailedError, BrokenStreamError, Exchange, Piece, RefusedAnswerError, Wire
+from helix.core.errors import AccessDeniedError
 from helix.core.messages import files_of
 from helix.core.steps import AnyStepResult, ErrorStepResult
 from helix.core.usage import Usage
@@ -81,7 +82,8 @@ class _StalledError(Exception):
 
 
 async def attempt(wire: Wire, call: Call, now: Callable[[], float]) -> AnyStepResult | Failure:
-    """Return the answer of `call.model` with the usage of all attempts so far, or the reason why this attempt failed."""
+    """Return the answer of `call.model` with the usage of all attempts so far, or the reason why this attempt failed.
+    Raises `AccessDeniedError` if AWS denies this process the bytes of a file."""
     config, model = call.request.config, call.model
     request = request_for(call.request, model, without=call.without_reasoning)
     exchange = wire.exchange(with_verbosity(request, model), model)
@@ -110,6 +112,9 @@ async def attempt(wire: Wire, call: Call, now: Callable[[], float]) -> AnyStepRe
     except AttemptFailedError as error:
         billed = False
         return error.failure
+    except AccessDeniedError:
+        billed = False
+        raise
     except Exception as error:
         if isinstance(error, TimeoutError) and limit.expired():
             return failure(model, "timeout", f"the attempt took more than {seconds:g} s")

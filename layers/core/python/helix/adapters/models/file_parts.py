@@ -20,7 +20,7 @@ from helix.adapters.models.catalog import info_of
 from helix.adapters.models.failures import Failure, failure
 from helix.adapters.models.file_forms import Form, Interface, file_name, form_of, note, refused
 from helix.adapters.models.wire import AttemptFailedError
-from helix.core.errors import FileMissingError, InvalidFileError, StoreError
+from helix.core.errors import AccessDeniedError, FileMissingError, InvalidFileError, StoreError
 from helix.core.files import FilePart
 from helix.core.messages import ToolResultMessage, UserMessage, latest_files
 from helix.ports.catalog import ModelInfo
@@ -92,7 +92,8 @@ class RequestFiles:
 
     async def load(self) -> None:
         """Read the bytes that the request contains. Raises `AttemptFailedError` if a file of the last user message
-        cannot be sent to the model, or if the bytes of a file are missing."""
+        cannot be sent to the model, if the bytes of a file are missing, or if their store does not respond. Raises
+        `AccessDeniedError` if AWS denies this process the bytes."""
         for file in latest_files(self._request.messages):
             if (problem := refused(file, self._interface, self.info)) is not None:
                 raise AttemptFailedError(Failure(InvalidFileError.code, problem))
@@ -106,6 +107,8 @@ class RequestFiles:
             read = await asyncio.gather(*map(self._request.files.read, needed.values()))
         except FileMissingError as error:
             raise AttemptFailedError(Failure(error.code, str(error))) from error
+        except AccessDeniedError:
+            raise
         except StoreError as error:
             raise AttemptFailedError(failure(self._model, StoreError.code, str(error))) from error
         self._data = dict(zip(needed, read, strict=True))

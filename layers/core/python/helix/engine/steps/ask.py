@@ -15,6 +15,7 @@ from helix.core.agents import AnyAgent
 from helix.core.claim_plan import OpenRows
 from helix.core.config import LLMConfig
 from helix.core.errors import (
+    AccessDeniedError,
     ContextTooLargeError,
     HelixError,
     InvalidFileError,
@@ -323,6 +324,9 @@ async def _observed(run: RunContext, call: ModelCallEnded, request: LLMGenerateI
                 isinstance(call.result, ErrorStepResult) and call.result.code == THROTTLED
             )
         return call.result
+    except AccessDeniedError as error:
+        call.error = error.code
+        raise
     finally:
         show(run, call)
 
@@ -351,12 +355,15 @@ async def _race(adapter: LLMAdapter, request: LLMGenerateInput, watch: StopWatch
 
 async def _guarded(adapter: LLMAdapter, request: LLMGenerateInput) -> AnyStepResult:
     """Call the adapter. If it raises, return a failed answer with the error's name and unknown usage, because a run
-    must not end without a record. An adapter that continues after its timeout is cancelled."""
+    must not end without a record. An adapter that continues after its timeout is cancelled. Raises `AccessDeniedError` if
+    AWS denies this process the bytes of a file, as the run's other denied operations do."""
     most = None if request.timeout_s is None else request.timeout_s + GRACE_S
     usage = Usage() if request.config.model == FUNCTION.model else Usage(unknown_calls=1)
     try:
         async with asyncio.timeout(most) as limit:
             return storable(await adapter.generate_step(request))
+    except AccessDeniedError:
+        raise
     except ModelError as error:
         return ErrorStepResult(error=text_of(error), code=error.code, retryable=error.retryable, usage=usage)
     except HelixError as error:
