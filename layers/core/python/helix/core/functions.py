@@ -62,7 +62,8 @@ class AgentClient:
                 raise DefinitionError(owner, "function", f"{function!r} must be an async function (async def)")
             options = {
                 "name": name,
-                "description": description or inspect.getdoc(function) or f"Runs the function agent {name!r}.",
+                "description": description
+                or (None if inspect.getdoc(function) else f"Runs the function agent {name!r}."),
                 "finish_with": True,
                 "timeout_s": timeout_s,
                 "on_unknown": on_unknown,

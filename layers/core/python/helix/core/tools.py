@@ -18,6 +18,7 @@ from pydantic import BaseModel, PydanticUserError
 
 from helix.core.checks import is_int, is_model, is_number, is_plain_function, require
 from helix.core.context import ToolContext
+from helix.core.docstrings import read_docstring
 from helix.core.errors import DefinitionError
 from helix.core.json import JsonObject
 from helix.core.signatures import parameters_of, read_signature
@@ -197,7 +198,9 @@ def tool(
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Create a tool from a function, with the schema from its signature and the description from its docstring.
 
-    A parameter annotated `ToolContext` (or `ToolContext[State]`) receives the context and is hidden from the model. The
+    A docstring may describe the parameters in Google, NumPy or Sphinx style. These descriptions become part of the
+    schema, unless the parameter has a `Field` with its own. A parameter annotated `ToolContext` (or
+    `ToolContext[State]`) receives the context and is hidden from the model. The
     options are fields of `Tool`. Raises `DefinitionError` if the function cannot be a tool.
     """
     localns = sys._getframe(1).f_locals
@@ -219,8 +222,9 @@ def from_function(function: Callable[..., Any], localns: dict[str, Any], options
     plain = inspect.unwrap(function)
     generator = inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain)
     require(not generator, owner, "function", "must return its result, not yield it: report progress with ctx.emit")
-    signature = read_signature(function, owner, ToolContext, localns)
-    description = given.pop("description", None) or (inspect.getdoc(function) if hasattr(function, "__name__") else "")
+    documented = read_docstring(function)
+    signature = read_signature(function, owner, ToolContext, localns, documented.parameters)
+    description = given.pop("description", None) or documented.description
     if is_model(signature.returns) and signature.returns is not BaseModel:
         given["output_schema"] = given.get("output_schema") or signature.returns
 
@@ -237,7 +241,7 @@ def from_function(function: Callable[..., Any], localns: dict[str, Any], options
     asynchronous = any(map(inspect.iscoroutinefunction, (function, plain, getattr(function, "__call__", None))))  # noqa: B004
     return Tool(
         name=name,
-        description=description or "",
+        description=description,
         input_schema=signature.schema,
         execute=execute_async if asynchronous else execute,
         function=function,
