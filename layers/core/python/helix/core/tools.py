@@ -267,20 +267,18 @@ def create_sub_agent_tool(
     timeout_s: float = 3600,
     require_approval: Approval = False,
 ) -> Tool[Any]:
-    """Create a tool that runs `agent` in its own session, on this run's stream, and returns its output.
+    """Create a tool that runs `agent` in its own session, on this run's stream, and returns its output. Without an output
+    schema, it returns the text of its last answer.
 
     The model calls it `subagent__<agent name>`. The child's user message is the input field `message` if there is no
     other field, otherwise the validated input as JSON. Without `input_schema` the input is a single string, `message`.
     `require_approval` works as for `Tool`: the sub-agent does not start before the approval. Raises `DefinitionError`
-    if the agent has no `output_schema` or the prefixed name exceeds 64 characters.
+    if the prefixed name exceeds 64 characters.
     """
     from helix.core.agents import Agent as AgentType
 
     if not isinstance(agent, AgentType):
         raise DefinitionError("sub-agent tool", "agent", f"{agent!r} is not an Agent")
-    owner = f"sub-agent tool for {agent.name!r}"
-    problem = "a sub-agent must have one: its output is the tool's result"
-    require(agent.output_schema is not None, owner, "output_schema", problem)
     return Tool(
         name=SUBAGENT_TOOL_PREFIX + agent.name,
         description=description or agent.description or f"Delegate a task to the agent {agent.name!r}.",
