@@ -102,7 +102,7 @@ def _hints(function: Callable[..., Any], owner: str, localns: dict[str, Any]) ->
 
 
 def _is_context(hint: Any, context_type: type) -> bool:
-    """Return whether the hint is `ToolContext` or `ToolContext[State]`, also inside `Annotated` or with `| None`."""
+    """Return whether the hint is `ToolContext`, also with types, inside `Annotated` or with `| None`."""
     if get_origin(hint) is Annotated:
         return _is_context(get_args(hint)[0], context_type)
     if get_origin(hint) in (typing.Union, types.UnionType):

@@ -80,6 +80,9 @@ class Tool(Generic[In]):
     inline: bool = False
     """Whether the tool is fast and trusted. When deployed, it may then run in the function that calls the model, rather
     than in its own worker."""
+    uses_deps: bool = True
+    """Whether the tool may read `ToolContext.deps`, so that they are made before its first call. False if its function
+    takes no context."""
     function: Callable[..., Any] | None = None
     """The decorated function, which calling the tool object runs. None if the tool was not created from a function."""
     parameters: JsonObject = field(init=False)
@@ -199,8 +202,8 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Create a tool from a function, with the schema from its signature and the description from its docstring.
 
     A docstring may describe the parameters in Google, NumPy or Sphinx style. These descriptions become part of the
-    schema, unless the parameter has a `Field` with its own. A parameter annotated `ToolContext` (or
-    `ToolContext[State]`) receives the context and is hidden from the model. The
+    schema, unless the parameter has a `Field` with its own. A parameter annotated `ToolContext`
+    (or `ToolContext[State]`, `ToolContext[State, Deps]`) receives the context and is hidden from the model. The
     options are fields of `Tool`. Raises `DefinitionError` if the function cannot be a tool.
     """
     localns = sys._getframe(1).f_locals
@@ -244,6 +247,7 @@ def from_function(function: Callable[..., Any], localns: dict[str, Any], options
         description=description,
         input_schema=signature.schema,
         execute=execute_async if asynchronous else execute,
+        uses_deps=signature.context is not None,
         function=function,
         **given,
     )
