@@ -13,12 +13,14 @@ import asyncio
 import os
 import subprocess
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
-from helix import Agent, AgentClient, LLMConfig, ScriptedModel, create_sub_agent_tool, tool
+from helix import Agent, AgentClient, LLMConfig, ScriptedModel, ToolContext, create_sub_agent_tool, tool
 from helix.core.messages import AssistantMessage, UserMessage
 from helix.core.registry import AgentRegistry
 
@@ -91,6 +93,20 @@ async def deaf() -> str:
     return "never"
 
 
+@asynccontextmanager
+async def pool() -> AsyncIterator[int]:
+    log("pool opened")
+    yield os.getpid()
+    log("pool closed")
+
+
+@tool
+async def borrow(ctx: ToolContext[Any, int]) -> int:
+    """Borrow from the pool."""
+    log(f"borrowed in process {ctx.deps}")
+    return ctx.deps
+
+
 async def answer(request: Any) -> Any:
     asked = [message for message in request.messages if isinstance(message, UserMessage)][-1]
     since = request.messages[request.messages.index(asked) :]
@@ -123,7 +139,8 @@ steady = Agent(
     name="steady",
     system_prompt="Work.",
     llm_config=LLMConfig(model="scripted", max_output_tokens=5000),
-    tools=[note, hog, die, burn, swallow, deaf, create_sub_agent_tool(leaf)],
+    tools=[note, hog, die, burn, swallow, deaf, borrow, create_sub_agent_tool(leaf)],
+    deps=pool,
 )
 
 client = AgentClient(registry=AgentRegistry())

@@ -110,8 +110,7 @@ def test_sub_agents() -> None:
     middle = agent(name="middle", output_schema=Answer, tools=[create_sub_agent_tool(leaf)])
     root = agent(name="root", tools=[create_sub_agent_tool(middle), create_sub_agent_tool(leaf)])
     assert root.find_agent("leaf") is leaf and root.find_agent("root") is root and root.find_agent("x") is None
-    with pytest.raises(DefinitionError, match="output_schema"):
-        create_sub_agent_tool(agent())
+    assert create_sub_agent_tool(agent(name="texts")).name == "subagent__texts"
     with pytest.raises(DefinitionError, match="agent"):
         create_sub_agent_tool(lookup)  # type: ignore[arg-type]
     with pytest.raises(DefinitionError) as caught:

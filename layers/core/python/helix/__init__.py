@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from helix.core.errors import CannotResumeError as CannotResumeError
     from helix.core.errors import CheckpointNotFoundError as CheckpointNotFoundError
     from helix.core.errors import DefinitionError as DefinitionError
+    from helix.core.errors import DependencyError as DependencyError
     from helix.core.errors import FatalToolError as FatalToolError
     from helix.core.errors import HelixError as HelixError
     from helix.core.errors import InvalidInputError as InvalidInputError
@@ -99,8 +100,8 @@ _NAMES = LazyNames(
         "helix.core.context": "ToolContext create_tool_context",
         "helix.core.context_policy": "Clear ClearResults Context Hide KeepLast ShownContext Summarise Summary",
         "helix.core.errors": "AgentAlreadyRunningError AgentNotFoundError BudgetExceededError CallNotPendingError "
-        "CannotResumeError CheckpointNotFoundError DefinitionError FatalToolError HelixError InvalidInputError ModelError "
-        "SessionExistsError SessionNotFoundError StoreError ToolError",
+        "CannotResumeError CheckpointNotFoundError DefinitionError DependencyError FatalToolError HelixError "
+        "InvalidInputError ModelError SessionExistsError SessionNotFoundError StoreError ToolError",
         "helix.core.files": "Audio Document File FilePart Image Text",
         "helix.core.functions": "AgentClient",
         "helix.core.handles": "AgentExecutionHandle AgentResult CanResumeResult Confirmation SessionState",

@@ -173,6 +173,7 @@ def _tool(server: MCPServer, entry: Mapping[str, Any], name: str, require_approv
         require_approval=require_approval,
         timeout_s=server.timeout_s + server.connect_timeout_s,
         on_unknown="retry" if repeatable else "skip",
+        uses_deps=False,
     )
 
 

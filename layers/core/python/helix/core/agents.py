@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import InitVar, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Generic, Literal
@@ -13,7 +14,9 @@ from typing_extensions import TypeVar
 
 from helix.core.checks import is_int, is_model, is_plain_function, require
 from helix.core.config import LLMConfig
+from helix.core.context import NO_DEPS
 from helix.core.context_policy import Context
+from helix.core.dependencies import Factory, check_factory
 from helix.core.errors import DefinitionError
 from helix.core.hooks import Hooks
 from helix.core.json import MAX_STATE_BYTES, JsonObject, check_json, dumps
@@ -75,10 +78,16 @@ class Agent(Generic[StateT, OutputT]):
     context: Context = field(default_factory=Context)
     """How the agent's conversations fit into its model's window. By default, old tool results are cleared, and a
     summary is written only if the prompt would not fit otherwise."""
+    deps: Factory | None = None
+    """A function that makes what the tools need, such as a database pool. They read it as `ToolContext.deps`. The
+    function returns the value, an awaitable of it, or an async context manager. Each process calls it once, in its event
+    loop, before the first call of a tool that takes a context. It takes no arguments, or `secret`, which is the same
+    function as `ToolContext.secret`."""
     resources: JsonObject = field(default_factory=dict)
     """The replicas, CPU and memory that the agent requests, under the long names of `core.resources`. If empty, the
     agent shares the functions of the default profile."""
     made_by_factory = False  # not a field of a definition: `AgentRegistry.resolve` sets it, also on sub-agents
+    overridden_deps = NO_DEPS  # not a field of a definition: `override` sets it
 
     def __post_init__(self, model: str | Route | None) -> None:
         owner = f"agent {self.name!r}"
@@ -114,6 +123,8 @@ class Agent(Generic[StateT, OutputT]):
             require(schema is None or is_model(schema), owner, name, "must be a pydantic model class")
         require(isinstance(self.context, Context), owner, "context", "must be a Context")
         self.context.check(owner)
+        if self.deps is not None:
+            check_factory(self.deps, owner)
         self._check_schemas(owner)
         object.__setattr__(self, "hooks", Hooks.of(self.hooks, owner))
         resources = ResourceConfig.of(self.resources, owner, "resources") if self.resources else None
@@ -124,6 +135,20 @@ class Agent(Generic[StateT, OutputT]):
         """Return whether the deployed function that calls the model also runs this tool. Sub-agent tools never run
         inline."""
         return tool is not None and tool.agent is None and (tool.inline or self.inline_tools)
+
+    @contextmanager
+    def override(self, *, deps: Any) -> Iterator[None]:
+        """Give this agent's tools `deps` (the value, not a function) in this process until the block ends. Meant for
+        tests. Raises `DefinitionError` if the agent declares no `deps`."""
+        require(
+            self.deps is not None, f"agent {self.name!r}", "deps", "is not declared, so there is nothing to override"
+        )
+        before = self.overridden_deps
+        object.__setattr__(self, "overridden_deps", deps)
+        try:
+            yield
+        finally:
+            object.__setattr__(self, "overridden_deps", before)
 
     @property
     def profile(self) -> str:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol
+from typing import Any, Final, Generic, Protocol, cast
 
 from typing_extensions import TypeVar
 
-from helix.core.errors import InvalidInputError, SecretNotFoundError
+from helix.core.errors import DependencyError, InvalidInputError, SecretNotFoundError
 from helix.core.json import JsonObject, JsonValue, check_json, check_text
 from helix.core.tracker import StateTracker
 from helix.core.usage import Usage
 
 StateT = TypeVar("StateT", default=Any)
+DepsT = TypeVar("DepsT", default=Any)
+NO_DEPS: Final[Any] = object()
+"""The dependencies of an agent without `deps`. None may be the value of `deps`."""
 MAX_EVENT_BYTES = 100_000
 MAX_EVENT_NAME_BYTES = 256
 
@@ -58,8 +61,9 @@ NO_SECRETS = secrets_of({}, "give it to create_tool_context(secrets={...})")
 
 
 @dataclass(slots=True)
-class ToolContext(Generic[StateT]):
-    """The context that a tool receives in its parameter annotated `ToolContext[State]`. `agent_id` is the session id."""
+class ToolContext(Generic[StateT, DepsT]):
+    """The context that a tool receives in its parameter annotated `ToolContext`, `ToolContext[State]` or
+    `ToolContext[State, Deps]`. `agent_id` is the session id."""
 
     session_id: str
     """The session that the call belongs to."""
@@ -89,10 +93,21 @@ class ToolContext(Generic[StateT]):
     _emit: Emit = _drop_event
     _cancelled: Callable[[], bool] = _is_not_cancelled
     _secrets: Secrets = field(default=NO_SECRETS, repr=False)
+    _deps: Any = field(default=NO_DEPS, repr=False)
 
     @property
     def agent_id(self) -> str:
         return self.session_id
+
+    @property
+    def deps(self) -> DepsT:
+        """The value that the agent's `deps` made in this process. All calls share it. Raises `DependencyError` if the
+        agent has no `deps`."""
+        if self._deps is NO_DEPS:
+            raise DependencyError(
+                f"agent {self.agent_type!r} has no dependencies: define it with deps=, a function that makes them"
+            )
+        return cast(DepsT, self._deps)
 
     def get_state(self) -> StateT:
         """Return a copy of this tool's view of the state: the state before the step plus this tool's own changes.
@@ -155,8 +170,10 @@ def create_tool_context(
     cancelled: Callable[[], bool] = _is_not_cancelled,
     confirmation: JsonObject | None = None,
     secrets: Mapping[str, str] | None = None,
+    deps: Any = NO_DEPS,
 ) -> ToolContext[StateT]:
-    """Build a context from its parts, as the engine does for each call. Meant for unit tests of tools."""
+    """Build a context from its parts, as the engine does for each call. Meant for unit tests of tools. `deps`: the
+    dependencies themselves, not the function that makes them."""
     return ToolContext(
         session_id=agent_id,
         run_id=run_id,
@@ -170,4 +187,5 @@ def create_tool_context(
         _emit=emit,
         _cancelled=cancelled,
         _secrets=secrets_of(secrets or {}, "give it to create_tool_context(secrets={...})"),
+        _deps=deps,
     )

@@ -246,6 +246,12 @@ class FatalToolError(ToolError):
     code = "fatal_tool_error"
 
 
+class DependencyError(ToolError):
+    """The dependencies of an agent's tools do not exist or could not be made. The next call tries again."""
+
+    code = "dependency_failed"
+
+
 class SecretNotFoundError(FatalToolError):
     """A secret that a tool needs is not declared, or does not exist where the settings point. The message says where it
     belongs."""

@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from helix.core.agents import Agent, AnyAgent
+from helix.core.dependencies import Factory
 from helix.core.errors import DefinitionError, InvalidInputError
 from helix.core.hooks import Hooks
 from helix.core.json import JsonObject, loads
@@ -45,13 +46,14 @@ class AgentClient:
         timeout_s: float = DEFAULT_TOOL_TIMEOUT_S,
         on_unknown: OnUnknown = "retry",
         retries: int = 0,
+        deps: Factory | None = None,
     ) -> Callable[[AgentFunction], Agent[Any, Any]]:
         """Decorate an async function. The result is an `Agent` that can still be called like the function.
 
         `helix` takes the settings of `core.resources` by their long or short names (`min, max, cpu, memory,
-        health_interval`). `timeout_s`, `on_unknown` and `retries` work as for a tool. A parameter annotated
-        `ToolContext` receives the context. Raises `DefinitionError` for an invalid field, or if the name is already
-        registered.
+        health_interval`). `timeout_s`, `on_unknown` and `retries` work as for a tool, and `deps` as for an `Agent`. A
+        parameter annotated `ToolContext` receives the context. Raises `DefinitionError` for an invalid field, or if the
+        name is already registered.
         """
         owner = f"agent {name!r}"
         resources = ResourceConfig.of({} if helix is None else helix, owner)
@@ -62,7 +64,8 @@ class AgentClient:
                 raise DefinitionError(owner, "function", f"{function!r} must be an async function (async def)")
             options = {
                 "name": name,
-                "description": description or inspect.getdoc(function) or f"Runs the function agent {name!r}.",
+                "description": description
+                or (None if inspect.getdoc(function) else f"Runs the function agent {name!r}."),
                 "finish_with": True,
                 "timeout_s": timeout_s,
                 "on_unknown": on_unknown,
@@ -76,6 +79,7 @@ class AgentClient:
                 output_schema=tool.output_schema,
                 hooks=Hooks() if hooks is None else hooks,
                 function=tool,
+                deps=deps,
                 resources=resources.model_dump(mode="json"),
             )
             self.registry.register(made)

@@ -1,5 +1,5 @@
 """Builds a tool's input schema from its function's signature. Parameters become fields, keeping their `Field` and
-defaults."""
+defaults. A description in the docstring applies if the `Field` has none."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, create_model
@@ -31,8 +32,15 @@ class Signature(typing.NamedTuple):
     """The annotation of the return value. None if there is no annotation."""
 
 
-def read_signature(function: Callable[..., Any], owner: str, context_type: type, localns: dict[str, Any]) -> Signature:
+def read_signature(
+    function: Callable[..., Any],
+    owner: str,
+    context_type: type,
+    localns: dict[str, Any],
+    descriptions: Mapping[str, str],
+) -> Signature:
     """Inspect `function`. `localns` resolves postponed annotations of types that are defined inside another function.
+    `descriptions` are those of the docstring, by parameter. One of an unknown parameter causes a warning.
 
     Parameters bound by `functools.partial` are hidden from the model. Raises `DefinitionError`, naming the parameter,
     if it has no annotation, has a kind that JSON cannot fill, or a type without a JSON schema.
@@ -44,6 +52,9 @@ def read_signature(function: Callable[..., Any], owner: str, context_type: type,
     attributes: dict[str, str] = {}
     parameters = inspect.signature(function).parameters
     taken = set(parameters)
+    if unknown := descriptions.keys() - taken:
+        problem = "which is not a parameter: the model does not see it"
+        warnings.warn(f"{owner}: the docstring describes {sorted(unknown)[0]!r}, {problem}", stacklevel=4)
     for name, parameter in parameters.items():
         if name in bound:
             continue
@@ -59,6 +70,8 @@ def read_signature(function: Callable[..., Any], owner: str, context_type: type,
                 raise DefinitionError(owner, name, f"is a second {context_type.__name__}; a tool takes one at most")
             context = name
             continue
+        if description := descriptions.get(name):
+            hint = _described(hint, description)
         attribute = _attribute(name, taken)
         if attribute != name:
             hint = typing.cast(Any, Annotated[hint, Field(alias=name)])
@@ -89,12 +102,18 @@ def _hints(function: Callable[..., Any], owner: str, localns: dict[str, Any]) ->
 
 
 def _is_context(hint: Any, context_type: type) -> bool:
-    """Return whether the hint is `ToolContext` or `ToolContext[State]`, also inside `Annotated` or with `| None`."""
+    """Return whether the hint is `ToolContext`, also with types, inside `Annotated` or with `| None`."""
     if get_origin(hint) is Annotated:
         return _is_context(get_args(hint)[0], context_type)
     if get_origin(hint) in (typing.Union, types.UnionType):
         return any(_is_context(part, context_type) for part in get_args(hint))
     return (get_origin(hint) or hint) is context_type
+
+
+def _described(hint: Any, description: str) -> Any:
+    """Return the hint with the description. It comes first, so that a description in the hint takes precedence."""
+    kind, *metadata = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    return typing.cast(Any, Annotated)[(kind, Field(description=description), *metadata)]
 
 
 def _attribute(name: str, taken: set[str]) -> str:

@@ -18,6 +18,7 @@ from pydantic import BaseModel, PydanticUserError
 
 from helix.core.checks import is_int, is_model, is_number, is_plain_function, require
 from helix.core.context import ToolContext
+from helix.core.docstrings import read_docstring
 from helix.core.errors import DefinitionError
 from helix.core.json import JsonObject
 from helix.core.signatures import parameters_of, read_signature
@@ -79,6 +80,9 @@ class Tool(Generic[In]):
     inline: bool = False
     """Whether the tool is fast and trusted. When deployed, it may then run in the function that calls the model, rather
     than in its own worker."""
+    uses_deps: bool = True
+    """Whether the tool may read `ToolContext.deps`, so that they are made before its first call. False if its function
+    takes no context."""
     function: Callable[..., Any] | None = None
     """The decorated function, which calling the tool object runs. None if the tool was not created from a function."""
     parameters: JsonObject = field(init=False)
@@ -197,7 +201,9 @@ def tool(
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Create a tool from a function, with the schema from its signature and the description from its docstring.
 
-    A parameter annotated `ToolContext` (or `ToolContext[State]`) receives the context and is hidden from the model. The
+    A docstring may describe the parameters in Google, NumPy or Sphinx style. These descriptions become part of the
+    schema, unless the parameter has a `Field` with its own. A parameter annotated `ToolContext`
+    (or `ToolContext[State]`, `ToolContext[State, Deps]`) receives the context and is hidden from the model. The
     options are fields of `Tool`. Raises `DefinitionError` if the function cannot be a tool.
     """
     localns = sys._getframe(1).f_locals
@@ -219,8 +225,9 @@ def from_function(function: Callable[..., Any], localns: dict[str, Any], options
     plain = inspect.unwrap(function)
     generator = inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain)
     require(not generator, owner, "function", "must return its result, not yield it: report progress with ctx.emit")
-    signature = read_signature(function, owner, ToolContext, localns)
-    description = given.pop("description", None) or (inspect.getdoc(function) if hasattr(function, "__name__") else "")
+    documented = read_docstring(function)
+    signature = read_signature(function, owner, ToolContext, localns, documented.parameters)
+    description = given.pop("description", None) or documented.description
     if is_model(signature.returns) and signature.returns is not BaseModel:
         given["output_schema"] = given.get("output_schema") or signature.returns
 
@@ -237,9 +244,10 @@ def from_function(function: Callable[..., Any], localns: dict[str, Any], options
     asynchronous = any(map(inspect.iscoroutinefunction, (function, plain, getattr(function, "__call__", None))))  # noqa: B004
     return Tool(
         name=name,
-        description=description or "",
+        description=description,
         input_schema=signature.schema,
         execute=execute_async if asynchronous else execute,
+        uses_deps=signature.context is not None,
         function=function,
         **given,
     )
@@ -263,20 +271,18 @@ def create_sub_agent_tool(
     timeout_s: float = 3600,
     require_approval: Approval = False,
 ) -> Tool[Any]:
-    """Create a tool that runs `agent` in its own session, on this run's stream, and returns its output.
+    """Create a tool that runs `agent` in its own session, on this run's stream, and returns its output. Without an output
+    schema, it returns the text of its last answer.
 
     The model calls it `subagent__<agent name>`. The child's user message is the input field `message` if there is no
     other field, otherwise the validated input as JSON. Without `input_schema` the input is a single string, `message`.
     `require_approval` works as for `Tool`: the sub-agent does not start before the approval. Raises `DefinitionError`
-    if the agent has no `output_schema` or the prefixed name exceeds 64 characters.
+    if the prefixed name exceeds 64 characters.
     """
     from helix.core.agents import Agent as AgentType
 
     if not isinstance(agent, AgentType):
         raise DefinitionError("sub-agent tool", "agent", f"{agent!r} is not an Agent")
-    owner = f"sub-agent tool for {agent.name!r}"
-    problem = "a sub-agent must have one: its output is the tool's result"
-    require(agent.output_schema is not None, owner, "output_schema", problem)
     return Tool(
         name=SUBAGENT_TOOL_PREFIX + agent.name,
         description=description or agent.description or f"Delegate a task to the agent {agent.name!r}.",

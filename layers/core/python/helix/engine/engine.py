@@ -24,6 +24,7 @@ from helix.ports.model import BaseAdapter, LLMGenerateInput
 from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
 from helix.ports.tracing import NoTracer, Tracer
+from helix.services.dependencies import Dependencies
 from helix.services.hook_manager import HookManager
 from helix.services.request_heads import RequestHeads
 from helix.services.row_budgets import RowBudgets
@@ -161,12 +162,15 @@ class Engine:
     calling_hooks: set[str] = field(init=False, default_factory=set)
     """The run-level hooks that are being called, as `<run id>/<hook>`, so that two finishers in this process call each
     hook once."""
+    dependencies: Dependencies = field(init=False)
+    """The open dependencies of agents' tools. The owner of the engine closes them."""
     latencies: dict[str, float] = field(init=False, default_factory=dict)
     """The moving average of each routed model's latency in this process, in milliseconds, keyed by model."""
 
     def __post_init__(self) -> None:
         self.history = History(self.store)
         self.heads = RequestHeads()
+        self.dependencies = Dependencies(self.secrets)
         self.stops = Stops(self.store, self.settings.stop_poll_s)
         self.counters = Counters(self.store, self.clock, shards=self.placement.counter_shards)
 

@@ -100,7 +100,7 @@ class Application:
             self.tracer.flush(timeout_s)
 
     def close(self) -> None:
-        """End the event loop, the tracer and the connections."""
+        """End the event loop, which closes the dependencies of tools, the tracer and the connections."""
         self._runner.close()
         if "tracer" in self.__dict__:
             self.tracer.close()

@@ -143,12 +143,13 @@ class LocalExecutor(Executor):
 
     async def close(self) -> None:
         """Stop this process's runs at their current point, and release their claims, so that `resume` works at once. Close
-        the store."""
+        the dependencies of tools, and the store."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._load.end()
+        await self.engine.dependencies.close()
         await self.store.close()
         if self._own_tracer is not None:
             await asyncio.to_thread(self._own_tracer.close)

@@ -188,6 +188,7 @@ def _write_report(reports: TextIO, report: dict[str, str]) -> None:
 
 async def _close(engine: Engine, metrics: StoreMetrics) -> None:
     try:
+        await engine.dependencies.close()
         await metrics.stop()
         await asyncio.to_thread(engine.tracer.close)
         await engine.store.close()

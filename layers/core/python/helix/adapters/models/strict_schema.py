@@ -64,6 +64,8 @@ def _close(schema: JsonObject) -> JsonObject:
         closed["additionalProperties"] = False
     elif not {"type", "$ref", "anyOf", "enum", "const"} & schema.keys():
         raise _CannotCloseError
+    if "$ref" in closed and len(closed) > 1:  # OpenAI refuses a description beside a reference
+        closed = {"anyOf": [{"$ref": closed.pop("$ref")}], **closed}
     return closed
 
 

@@ -14,12 +14,14 @@ import hashlib
 from dataclasses import replace
 from functools import partial
 
+from helix.core.agents import AnyAgent
 from helix.core.call_results import result_content
 from helix.core.claim_plan import lapsed
 from helix.core.delivery import Delivery
 from helix.core.entries import CallRow, ChildRef
 from helix.core.errors import AgentAlreadyRunningError, CannotResumeError, StaleStateError
-from helix.core.messages import ToolCallRequest
+from helix.core.json import JsonValue
+from helix.core.messages import AssistantMessage, ToolCallRequest
 from helix.core.planning import child_message
 from helix.core.row_keys import token_sort
 from helix.core.rows import Pending
@@ -98,9 +100,12 @@ def refusal(engine: Engine, session: SessionRow, child_type: str) -> str | None:
     return None
 
 
-async def report_to_parent(engine: Engine, child: SessionRow, run: RunRow, delivery: Delivery) -> Claimed | None:
+async def report_to_parent(
+    engine: Engine, agent: AnyAgent, child: SessionRow, run: RunRow, delivery: Delivery
+) -> Claimed | None:
     """Write the ended child's outcome to its parent's call row, unless the row already has a result. If the parent is
-    paused on this call, claim it in the same transaction. Return the claim; the caller must start its run."""
+    paused on this call, claim it in the same transaction. Return the claim; the caller must start its run. `agent`: the
+    child's agent."""
     if child.parent is None or run.status not in ("completed", "failed") or child.run_id != run.run_id:
         return None  # a run that was taken over has failed, but its session continues under the next run
     while True:
@@ -113,7 +118,10 @@ async def report_to_parent(engine: Engine, child: SessionRow, run: RunRow, deliv
         key, row = place
         if row is None or row.state == "done" or row.child is None or row.child.session_id != child.session_id:
             return None
-        done = outcome_row(row, run, child.usage, engine.clock.now())
+        output = run.output
+        if run.status == "completed" and output is None and agent.output_schema is None:
+            output = await _last_text(engine, child)
+        done = outcome_row(row, run, output, child.usage, engine.clock.now())
         owned = When(equal={"state": row.state, "owner": row.owner})
         put = call_put(key, done, owned)
         if parent.status == "paused":
@@ -142,13 +150,20 @@ async def is_done(engine: Engine, key: Key) -> bool:
     return value is not None and value.get("state") == "done"
 
 
-def outcome_row(row: CallRow, run: RunRow, usage: Usage, now: float) -> CallRow:
+async def _last_text(engine: Engine, child: SessionRow) -> str:
+    """Return the text of the last answer, or an empty string if that answer has no text."""
+    messages = await engine.history.messages(child)
+    answers = (message for message in reversed(messages) if isinstance(message, AssistantMessage))
+    return next((answer.content or "" for answer in answers), "")
+
+
+def outcome_row(row: CallRow, run: RunRow, output: JsonValue, usage: Usage, now: float) -> CallRow:
     """Return the parent's call row with the child's outcome and the usage of all its runs. A child that failed or was
     aborted yields a failed result."""
     success = run.status == "completed"
     message = run.error.message if run.error is not None else "the sub-agent failed"
-    content = result_content(run.output if success else message, success)
-    return row.ended(content, success, "child", now, usage=usage)
+    content = result_content(output if success else message, success)
+    return row.ended(content, success, "child", now, usage=usage, plain=success and isinstance(output, str))
 
 
 async def add_token(engine: Engine, session_id: str, token: str) -> bool:

@@ -17,9 +17,9 @@ from helix.core.call_results import MAX_RESULT_BYTES, result_content
 from helix.core.chunks import CustomEventChunk
 from helix.core.context import ToolContext, idempotency_key
 from helix.core.damage import every_problem
-from helix.core.errors import FatalToolError, InvalidInputError, ToolError
+from helix.core.errors import DependencyError, FatalToolError, InvalidInputError, ToolError
 from helix.core.files import Content
-from helix.core.json import JsonObject, JsonValue, text_of
+from helix.core.json import JsonObject, JsonValue, clean_text, dumps, text_of
 from helix.core.messages import ToolCallRequest
 from helix.core.states import refused_state
 from helix.core.tools import AnyTool
@@ -56,32 +56,15 @@ class ToolOutcome:
 
 async def run_tool(run: RunContext, call: ToolCall, state: JsonObject) -> ToolOutcome:
     """Execute the call. If it raises, its state changes are discarded and it is retried up to `tool.retries` times."""
-    agent, session, tool, row = run.agent, run.session, call.tool, call.row
-
-    def emit(event_name: str, data: JsonValue) -> None:
-        chunk = CustomEventChunk(event_name=event_name, data=data)
-        run.stream.put(Writer("call", row.step, row.claim, row.call_id), [chunk])
-
+    agent, session, tool = run.agent, run.session, call.tool
     for attempt in range(tool.retries + 1):
         tracker = _tracker(agent, state)
         if isinstance(tracker, ToolOutcome):
             return tracker
-        context: ToolContext[Any] = ToolContext(
-            session_id=session.session_id,
-            run_id=session.run_id,
-            agent_type=agent.name,
-            step=row.step,
-            tool_call_id=row.call_id,
-            tool_name=tool.name,
-            idempotency_key=idempotency_key(session.session_id, session.lineage, row.call_id),
-            tracker=tracker,
-            confirmation=row.confirmation,
-            takes_files=run.engine.files is not None,
-            _emit=emit,
-            _cancelled=run.watch.cancelled,
-            _secrets=run.engine.secrets,
-        )
+        context = _context(run, call, tracker)
         try:
+            if tool.uses_deps:
+                context._deps = await run.engine.dependencies.get(agent, tool.timeout_s)
             result = await _execute(tool, call.request, context)
             result, files = await _read_files(tool, result)
             content, plain = _checked(agent, tool, result)
@@ -110,8 +93,32 @@ async def run_tool(run: RunContext, call: ToolCall, state: JsonObject) -> ToolOu
             if attempt < tool.retries and not isinstance(error, _ResultError) and not run.watch.cancelled():
                 await run.engine.clock.sleep(0.5 * 2**attempt)
                 continue
-            return ToolOutcome(result_content(_message(error), False), False, usage=_sum(context.usage))
+            return ToolOutcome(_failed(error), False, usage=_sum(context.usage))
     raise AssertionError("unreachable")
+
+
+def _context(run: RunContext, call: ToolCall, tracker: StateTracker[Any]) -> ToolContext[Any]:
+    session, row = run.session, call.row
+
+    def emit(event_name: str, data: JsonValue) -> None:
+        chunk = CustomEventChunk(event_name=event_name, data=data)
+        run.stream.put(Writer("call", row.step, row.claim, row.call_id), [chunk])
+
+    return ToolContext(
+        session_id=session.session_id,
+        run_id=session.run_id,
+        agent_type=run.agent.name,
+        step=row.step,
+        tool_call_id=row.call_id,
+        tool_name=call.tool.name,
+        idempotency_key=idempotency_key(session.session_id, session.lineage, row.call_id),
+        tracker=tracker,
+        confirmation=row.confirmation,
+        takes_files=run.engine.files is not None,
+        _emit=emit,
+        _cancelled=run.watch.cancelled,
+        _secrets=run.engine.secrets,
+    )
 
 
 def _tracker(agent: AnyAgent, state: JsonObject) -> StateTracker[Any] | ToolOutcome:
@@ -185,6 +192,13 @@ def _checked(agent: AnyAgent, tool: AnyTool, result: object) -> tuple[str, bool]
     if tool.finish_with and len(content.encode()) > MAX_RESULT_BYTES:
         raise _ResultError(f"result of tool {tool.name!r} is the run's output and exceeds {MAX_RESULT_BYTES} bytes")
     return content, isinstance(result, str)
+
+
+def _failed(error: BaseException) -> str:
+    """Return the content of a failed result. Missing dependencies have a code, because the tool itself did not fail."""
+    if isinstance(error, DependencyError):
+        return dumps({"error": clean_text(str(error)), "code": error.code})
+    return result_content(_message(error), False)
 
 
 def _message(error: BaseException) -> str:

@@ -91,7 +91,7 @@ async def _finish_run(
         with skipping_damage(f"sub-agents of run {run_id}"):
             await _abort_children(engine, agent, await _open_children(engine, session), row.reason, delivery)
     await return_draws(engine, session, row)
-    claimed = await report_to_parent(engine, session, row, delivery)
+    claimed = await report_to_parent(engine, agent, session, row, delivery)
     run = context or make_context(engine, agent, session, row)
     run.session = session
     if context is None and session.run_id == run_id:  # the run's worker may have died after its last commit
