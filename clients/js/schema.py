@@ -1,6 +1,6 @@
 """Writes schema.json, the source of the TypeScript client's types.
 
-    python clients/js/schema.py     then, in clients/js: npm run generate
+    python clients/js/schema.py && cd clients/js && npm run generate
 
 Law: everything comes from the models of the service, also the descriptions of fields, which are the docstrings under them.
 `tests/js/test_schema.py` fails if schema.json is out of date.

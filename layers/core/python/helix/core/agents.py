@@ -73,8 +73,8 @@ class Agent(Generic[StateT, OutputT]):
     function: AnyTool | None = None
     """The one tool of a function agent (`core.functions`), which needs no prompt and no model. None for other agents."""
     context: Context = field(default_factory=Context)
-    """How the agent's conversations fit into its model's window. By default, old tool results are cleared, and a
-    summary is written only if the prompt would not fit otherwise."""
+    """The policy that fits the agent's conversations into its model's window. By default, old tool results are cleared,
+    and a summary is written only if the prompt would not fit otherwise."""
     resources: JsonObject = field(default_factory=dict)
     """The replicas, CPU and memory that the agent requests, under the long names of `core.resources`. If empty, the
     agent shares the functions of the default profile."""

@@ -48,7 +48,7 @@ class ToolStartChunk(ChunkBase):
     arguments: JsonObject = Field(default_factory=dict)
     """The arguments of the execution: the model's, or the ones that a person approved instead."""
     edited: Edit | None = None
-    """Who edited the arguments in an approval, and when. None if `arguments` are the model's."""
+    """The edit of the arguments in an approval. None if `arguments` are the model's."""
 
 
 class ToolEndChunk(ChunkBase):
@@ -196,7 +196,7 @@ class ContextChangedChunk(ChunkBase):
     cleared: int = 0
     """The index in history before which notes take the place of long tool results."""
     summary: str = ""
-    """The summary in place of the hidden messages. Empty if there is none."""
+    """The summary in place of the hidden messages. Empty without a summary."""
     cause: str = "policy"
     """Why the view changed: `policy`, `overflow` (the provider refused the prompt as too long), or `request`."""
     tokens: int = 0

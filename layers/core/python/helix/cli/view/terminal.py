@@ -92,7 +92,7 @@ def _discarded(step: Step) -> tuple[str, str]:
 
 
 class TerminalView:
-    """Implements `View`. If `hints` is None, the agent runs elsewhere and the caller shows how to continue."""
+    """Implements `View`. Without `hints`, the agent runs elsewhere and the caller shows how to continue."""
 
     def __init__(self, file: TextIO, hints: Hints | None, heading: Heading) -> None:
         self._out = Writer(file)
