@@ -4769,6 +4769,36 @@ export interface StreamMessage {
 /** A chunk of a type that this version knows. One of a later version has another `type`: leave it out. */
 export type StreamChunk = Chunks[keyof Chunks];
 
+/** The fields that the AI SDK encoder sends as the transient part `data-<type>`, by the type of the chunk. */
+export const UI_FIELDS: Readonly<Record<string, readonly string[]>> = {
+  "context_changed": [
+    "hidden",
+    "cleared",
+    "summary",
+    "cause",
+    "tokens"
+  ],
+  "run_queued": [
+    "queued",
+    "expires_at",
+    "reason"
+  ],
+  "state_patch": [
+    "patches"
+  ],
+  "stream_resync": [
+    "reason",
+    "checkpoint_id"
+  ]
+};
+
+/** The chunks that readers show by this table alone: their type, and the line for people, or "". */
+export const NOTICES = {
+  "run_superseded": ""
+} as const;
+
+export type NoticeChunk = Chunks[keyof typeof NOTICES];
+
 /** Codes of the service's errors. */
 export type ServiceErrorCode =
   | "AGENT_ERROR"
