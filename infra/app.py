@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except RuntimeError as error:  # the only exception that jsii raises
         if "ValidationFailed" not in str(error):
             raise
-        sys.exit(f"infra: a cdk-nag rule is broken and not suppressed with a reason: see above. {error}")
+        sys.exit(f"infra: a cdk-nag rule above is broken, and it is not suppressed with a reason. {error}")
 
 
 if __name__ == "__main__":

@@ -103,7 +103,7 @@ class Settings(Thresholds):
     jwt_user_claim: str = Field(default="sub", min_length=1)
     """The claim of a token that names its user."""
     console: Literal["off", "cloudfront", "http"] = "off"
-    """How the stage serves the console: `cloudfront` (with a private bucket), `http` (a function of the HTTP API), or
+    """The server of the stage's console: `cloudfront` (with a private bucket), `http` (a function of the HTTP API), or
     `off`. The emulator has no CloudFront, so `cloudfront` means `http` offline."""
     console_client_id: str = ""
     """The id of the console at the issuer `jwt_issuer`, where it is registered as a public client. "" offers no sign-in

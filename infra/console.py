@@ -1,4 +1,4 @@
-"""The console of a stage: a function behind the HTTP API, or a private bucket behind CloudFront. By default there is none.
+"""The console of a stage: a function behind the HTTP API, or a private bucket behind CloudFront, or, by default, nothing.
 
 Law: an idle console costs nothing. The files come from the package, and the page's settings for the stage are public. Only
 the CloudFront distribution can read the bucket. The page may connect only to the stage's WebSocket API, to the bucket of

@@ -1,6 +1,6 @@
 """Writes schema.json, the source of the TypeScript client's types.
 
-    python clients/js/schema.py     then, in clients/js: npm run generate
+    python clients/js/schema.py && cd clients/js && npm run generate
 
 Law: everything comes from the models of the service, also the descriptions of fields, which are the docstrings under them.
 `tests/js/test_schema.py` fails if schema.json is out of date.
@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, models_json_schema
 
 from helix.core import errors
-from helix.core.chunk_envelope import ChunkBase
+from helix.core.chunk_envelope import ChunkBase, NoticeChunk
 from helix.core.chunks import CHUNK_CLASSES
 from helix.core.handles import AgentResult
 from helix.core.refusals import RemoteError
@@ -80,7 +80,7 @@ def _module(name: str, file: str) -> griffe.Module:
 
 def schema() -> dict[str, Any]:
     """`$defs` of all models; `chunks` by type, `requests` and `replies` by action, and `made`: the names of theirs;
-    `defaults` of chunks, and `codes` of errors."""
+    `defaults`, `ui_fields` and `notices` of chunks, and `codes` of errors."""
     chunks = dict(sorted(CHUNK_CLASSES.items()))
     requests = {get_args(cls.model_fields["action"].annotation)[0]: cls for cls in get_args(AnyRequest)}
     sent = {*chunks.values(), *MADE, *REPLIES.values()}
@@ -106,6 +106,8 @@ def schema() -> dict[str, Any]:
             "usage": _defaults(Usage),
             "types": {kind: own for kind, cls in chunks.items() if (own := _own_defaults(cls))},
         },
+        "ui_fields": {kind: cls.ui_fields for kind, cls in chunks.items() if cls.ui_fields},
+        "notices": {kind: cls.line for kind, cls in chunks.items() if issubclass(cls, NoticeChunk)},
         "codes": sorted({cls.code for cls in vars(errors).values() if _is_error(cls)} | {RemoteError.code}),
     }
 

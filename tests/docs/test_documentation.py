@@ -75,7 +75,7 @@ def test_links_and_names_lead_somewhere(document: Path) -> None:
 
 def test_the_table_of_names_says_one_of_three_things() -> None:
     table = [line for line in NAMES.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
-    rows = [line for line in table if not line.startswith("| In the sources")]
+    rows = [line for line in table if not line.startswith("| Source name")]
     assert len(rows) > 500
     for row in rows:
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]]

@@ -65,7 +65,7 @@ def test_the_demo_plays_and_tells(state: Path) -> None:
     assert last - first > 0.2, "the text is printed as it arrives"
     assert "← colleague completed" in text and "(imaginary)" in text
 
-    told = text.partition("What the APIs of AWS say about the run")[2]
+    told = text.partition("The APIs of AWS say this about the run")[2]
     desk = "CallModel → Route → CallTool → CallModel → Route → StartRun → CallModel → Route → FinishRun"
     colleague = "CallModel → Route → CallTool → CallModel → Route → FinishRun"
     assert f"    {desk}\n" in told and f"    {colleague}\n" in told
@@ -85,7 +85,7 @@ def test_the_demo_whose_workers_are_killed_completes_and_tells(state: Path) -> N
     assert (
         re.search(r"^desk · step 1, attempt 2$", text, re.MULTILINE) and "completed · 3 steps · 5 model calls" in text
     )
-    told = text.partition("How the run continued after each worker that was killed:")[2]
+    told = text.partition("The run continued after each worker that was killed:")[2]
     assert "1. The worker of call_model was killed: it had the model's answer of step 1, and had not stored it." in told
     assert re.search(r"another worker called search_handbook again, and stored its result \d+ s later", told)
     assert "3. The worker of call_model was killed: it had stored that the run is completed" in told

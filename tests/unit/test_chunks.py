@@ -1,4 +1,4 @@
-"""The twenty chunk types: their union, type guards and schema."""
+"""The chunk types: their union, type guards and schema."""
 
 from __future__ import annotations
 
@@ -8,42 +8,20 @@ from typing import Any
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
+from tests.support.chunk_samples import CHUNKS
 
 from helix.core import chunks as module
-from helix.core.chunk_envelope import ChunkBase
+from helix.core.chunk_envelope import ChunkBase, NoticeChunk
 from helix.core.chunks import CHUNK_CLASSES, CHUNK_TYPES, KnownChunk, UnknownChunk, chunk_json_schema, parse_chunk
 from helix.core.errors import InvalidInputError
 from helix.core.wire import StreamMessage, is_stream_end
 
 FIELDS: dict[str, dict[str, Any]] = {
-    "text_delta": {"delta": "x"},
-    "thinking": {"content": "hm", "is_complete": True},
-    "tool_start": {"tool_call_id": "c", "tool_name": "t", "arguments": {"a": 1}},
-    "tool_end": {"tool_call_id": "c", "tool_name": "t", "result": [1], "success": False, "error": "e"},
-    "subagent_start": {"parent_tool_call_id": "c", "sub_agent_id": "s", "sub_agent_type": "f"},
-    "subagent_end": {
-        "parent_tool_call_id": "c",
-        "sub_agent_id": "s",
-        "sub_agent_type": "f",
-        "status": "completed",
-        "result": {"a": None},
-    },
-    "custom": {"event_name": "e", "data": {"x": [1, "2"]}},
-    "state_patch": {"patches": [{"op": "add", "path": "/a", "value": 1}], "warnings": ["w"]},
-    "error": {"error": "e", "code": "c", "recoverable": False},
-    "output": {"output": {"a": 1}},
-    "run_interrupted": {"reason": "r", "checkpoint_id": "cp"},
-    "run_resumed": {"previous_run_id": "r", "mode": "continue", "checkpoint_id": "cp"},
-    "checkpoint_created": {"checkpoint_id": "cp", "step_count": 1, "message_count": 2},
-    "run_paused": {"reason": "pending", "pending": [{"call_id": "c"}], "checkpoint_id": "cp"},
-    "run_superseded": {"superseded_run_id": "a", "by_run_id": "b"},
-    "step_committed": {"model": "m", "usage": {"prompt_tokens": 1}, "stop_reason": "end_turn"},
-    "step_discarded": {"reason": "r"},
-    "stream_resync": {"reason": "r", "checkpoint_id": "cp", "from_sequence": 3},
-    "run_queued": {"queued": 3, "expires_at": 4600.5},
-    "context_changed": {"hidden": 4, "cleared": 6, "summary": "Tea.", "cause": "request", "tokens": 900},
-    "tool_approval_request": {"tool_call_id": "c", "tool_name": "t", "input": {"a": 1}, "kind": "client"},
+    kind: chunk.model_dump(mode="json", exclude={"type", *ChunkBase.model_fields})
+    for kind, (_, chunk) in CHUNKS.items()
+    if kind != "unknown"
 }
+"""The own fields of each chunk type."""
 ENVELOPE = {
     "session_id": "s",
     "run_id": "r",
@@ -71,8 +49,10 @@ GUARDS: dict[str, Callable[[ChunkBase], bool]] = {
 }
 
 
-def test_there_are_twenty_one() -> None:
-    assert set(FIELDS) == CHUNK_TYPES and len(CHUNK_TYPES) == 21
+def test_each_type_has_a_sample() -> None:
+    assert set(FIELDS) == CHUNK_TYPES and all(FIELDS.values())
+    of_the_module = {cls for cls in vars(module).values() if isinstance(cls, type) and issubclass(cls, ChunkBase)}
+    assert of_the_module - {ChunkBase, NoticeChunk, UnknownChunk} == set(CHUNK_CLASSES.values())
 
 
 @pytest.mark.parametrize("kind", sorted(FIELDS))

@@ -30,7 +30,7 @@ def importable(teleon: bool) -> Iterator[tuple[str, str]]:
         title = section.partition("\n")[0]
         if title.startswith("Teleon") is not teleon:
             continue
-        for row in re.findall(r"^\| (?!In the sources)(.*?) \| (.*?) \|", section, re.MULTILINE):
+        for row in re.findall(r"^\| (?!Source name)(.*?) \| (.*?) \|", section, re.MULTILINE):
             for name in re.findall(r"`(\w+)(?:\([^`]*\))?`", row[0]):
                 for target, parameters in claimed_names(row[1]):
                     home, _, last = target.rpartition(".")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.support.chunk_samples import CHUNKS
 
 from helix.core import chunks as c
 from helix.core.conversation import changes as ch
@@ -208,15 +209,8 @@ def test_a_notice_is_not_repeated_and_a_chunk_without_a_meaning_is_passed_on(str
 
 
 def test_every_chunk_that_writers_know_makes_a_change(stream: Stream) -> None:
-    given: dict[str, Any] = {
-        "delta": "x", "content": "x", "tool_call_id": "c", "tool_name": "t", "parent_tool_call_id": "p",
-        "sub_agent_id": "s", "sub_agent_type": "a", "status": "completed", "event_name": "e", "patches": [], "error": "e",
-        "output": 1, "previous_run_id": "r", "mode": "continue", "queued": 1, "expires_at": 1.0, "checkpoint_id": "k",
-        "step_count": 1, "message_count": 1, "superseded_run_id": "r", "by_run_id": "q", "reason": "r",
-    }  # fmt: skip
     stream.chunk(text("x"))
-    for step, (kind, cls) in enumerate(c.CHUNK_CLASSES.items(), 2):
-        fields = {name: given[name] for name, field in cls.model_fields.items() if field.is_required()}
+    for step, (kind, (_, sample)) in enumerate(CHUNKS.items(), 2):
         run_id = "other" if kind == "run_resumed" else ""
-        chunk = c.parse_chunk({"type": kind, "step": step, "attempt": 1, **fields})
+        chunk = sample.model_copy(update={"step": step, "attempt": 1})
         assert stream.chunk(chunk, run_id=run_id), kind

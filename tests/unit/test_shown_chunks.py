@@ -6,14 +6,16 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import pytest
+from tests.support.chunk_samples import BELOW, CHUNKS, SUB
 from tests.support_run import agent
 
 from helix.cli.view.base import Heading
 from helix.cli.view.terminal import TerminalView
 from helix.core import chunks as c
+from helix.core.chunk_envelope import NoticeChunk
 from helix.core.conversation.changes import Resynced
 from helix.core.conversation.conversation import Conversation
 from helix.core.conversation.items import Call, Notice, Step
@@ -27,47 +29,6 @@ GUIDE = Path(__file__).parents[2] / "docs/guide/streaming.md"
 NOTHING = "–"
 Messages = Sequence[StreamMessage]
 
-STEP: dict[str, Any] = {"step": 1, "attempt": 1}
-CALL: dict[str, Any] = {"tool_call_id": "c1", "tool_name": "look", "step": 1}
-CHILD: dict[str, Any] = {
-    "parent_tool_call_id": "c1",
-    "sub_agent_id": "sub",
-    "sub_agent_type": "helper",
-    "step": 1,
-}
-TEXT = c.TextDeltaChunk(delta="Tea.", **STEP)
-COMMITTED = c.StepCommittedChunk(usage={"prompt_tokens": 5, "calls": 1}, model="m", **STEP)
-STARTED = c.ToolStartChunk(attempt=1, **CALL)
-SUB = {"session_id": "sub", "run_id": "run2", "agent_id": "sub", "agent_type": "helper"}
-BELOW = c.TextDeltaChunk(delta="Below.", **SUB, **STEP)
-CHUNKS: dict[str, tuple[list[c.StreamChunk], c.StreamChunk]] = {
-    "text_delta": ([], TEXT),
-    "thinking": ([], c.ThinkingChunk(content="Hm.", **STEP)),
-    "tool_start": ([TEXT, COMMITTED], STARTED),
-    "tool_end": ([TEXT, COMMITTED, STARTED], c.ToolEndChunk(result=1, **CALL)),
-    "subagent_start": ([TEXT, COMMITTED, STARTED], c.SubAgentStartChunk(**CHILD)),
-    "subagent_end": (
-        [TEXT, COMMITTED, STARTED, c.SubAgentStartChunk(**CHILD), BELOW],
-        c.SubAgentEndChunk(status="completed", result=1, **CHILD),
-    ),
-    "custom": ([], c.CustomEventChunk(event_name="found", data=1)),
-    "state_patch": ([], c.StatePatchChunk(patches=[{"op": "add", "path": "/n", "value": 1}])),
-    "error": ([], c.ErrorChunk(error="busy", code="model_error")),
-    "output": ([], c.OutputChunk(output={"n": 1})),
-    "run_interrupted": ([TEXT, BELOW], c.RunInterruptedChunk(reason="stopped")),
-    "run_resumed": ([], c.RunResumedChunk(previous_run_id="before", mode="takeover")),
-    "checkpoint_created": ([], c.CheckpointCreatedChunk(checkpoint_id="k", step_count=1, message_count=2)),
-    "run_paused": ([TEXT, BELOW], c.RunPausedChunk(reason="budget_exceeded")),
-    "run_superseded": ([], c.RunSupersededChunk(superseded_run_id="before", by_run_id="run")),
-    "step_committed": ([TEXT], COMMITTED),
-    "step_discarded": ([TEXT], c.StepDiscardedChunk(reason="lost", **STEP)),
-    "stream_resync": ([TEXT], c.StreamResyncChunk(reason="chunks were lost")),
-    "tool_approval_request": ([TEXT, COMMITTED], c.ToolApprovalRequestChunk(**CALL)),
-    "run_queued": ([], c.RunQueuedChunk(queued=2, expires_at=1.0)),
-    "context_changed": ([], c.ContextChangedChunk(hidden=4, cleared=4, summary="Tea.", step=1)),
-    "unknown": ([], c.UnknownChunk(type="later")),
-}
-"""The preceding chunks and the chunk itself, by type."""
 AFTER: dict[str, list[c.StreamChunk]] = {"subagent_start": [BELOW]}
 END = {"run_interrupted": "interrupted", "run_paused": "paused"}
 """Chunks before the end of a run, and the status of the run. A sub-agent sends the same chunk."""
@@ -182,3 +143,32 @@ def test_a_reader_shows_what_the_table_says(kind: str, reader: str) -> None:
     read = READERS[reader]
     shown = read(stream(kind, with_it=True)) != read(stream(kind, with_it=False))
     assert shown == (table()[kind][reader] != NOTHING)
+
+
+class CitationChunk(NoticeChunk):
+    """A chunk type that no reader has code for."""
+
+    type: Literal["citation"] = "citation"
+    number: int
+    title: str
+    page: int | None = None
+    ui_fields = ("number", "title")
+    line = "Source {number}: {title} {page}"
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_each_reader_shows_a_new_notice_without_code_for_it(reader: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(c.CHUNK_CLASSES, "citation", CitationChunk)
+    chunk = CitationChunk(number=1, title="{tea}", session_id="ses", run_id="run", agent_id="ses", agent_type="boss")
+    about = {"stream_id": "ses", "session_id": "ses", "run_id": "run", "sequence": 1}
+    sent = StreamMessage(
+        **about, kind="chunk", chunk=chunk.model_dump(mode="json", exclude_defaults=True) | {"type": "citation"}
+    )
+    expected = {
+        "`helix chat`": "Source 1: {tea}",
+        "`helix run`": "· Source 1: {tea}",
+        "notebook": "Source 1: {tea}",
+        "AI SDK": "{'type': 'data-citation', 'data': {'number': 1, 'title': '{tea}'}, 'transient': True}",
+        "AG-UI": "{'type': 'CUSTOM', 'name': 'helix.citation', 'value': {'number': 1, 'title': '{tea}'}}",
+    }
+    assert expected[reader] in str(READERS[reader]([sent]))

@@ -66,7 +66,7 @@ function note(change: Change): void {
     case "RunResumed": // a notice says so, where it matters
     case "RunInterrupted": // the end of the run says so
     case "RunQueued": // a notice says so
-    case "RunSuperseded": // the new message says so
+    case "Noticed": // a line says so, if it has one
     case "OutputGiven": // the messages have it
     case "ErrorRaised": // a notice says so
     case "ContextChanged": // a notice says so

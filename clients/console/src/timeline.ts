@@ -1,4 +1,5 @@
 // What happened in a session and when, folded from its stream: runs, their steps, the attempts of each, calls and checkpoints.
+import { isNotice } from "../../js/src/wire.ts";
 import type { StreamChunk, StreamMessage, Usage } from "./wire.ts";
 
 export interface Patch {
@@ -183,12 +184,12 @@ export class Timeline {
       case "run_queued": // these have no span of their own
       case "run_interrupted":
       case "run_paused":
-      case "run_superseded":
       case "output":
       case "error":
       case "custom":
         return;
       default:
+        if (isNotice(chunk)) return;
         chunk satisfies never; // a later version may send other types, which the page skips
     }
   }

@@ -45,6 +45,14 @@ ${types.replace(/\/?\*?\*? \* This (?:interface|type) was referenced by[^\n]*\n[
 /** A chunk of a type that this version knows. One of a later version has another \`type\`: leave it out. */
 export type StreamChunk = Chunks[keyof Chunks];
 
+/** The fields that the AI SDK encoder sends as the transient part \`data-<type>\`, by the type of the chunk. */
+export const UI_FIELDS: Readonly<Record<string, readonly string[]>> = ${JSON.stringify(schema.ui_fields, null, 2)};
+
+/** The chunks that readers show by this table alone: their type, and the line for people, or "". */
+export const NOTICES = ${JSON.stringify(schema.notices, null, 2)} as const;
+
+export type NoticeChunk = Chunks[keyof typeof NOTICES];
+
 /** Codes of the service's errors. */
 export type ServiceErrorCode =
 ${schema.codes.map((code: string) => `  | ${JSON.stringify(code)}`).join("\n")};

@@ -6,7 +6,7 @@ import type { CallChange, Change, Of, RunBegan, RunEnded, StepChange } from "./c
 import { Conversation } from "./conversation/conversation.ts";
 import type { Call } from "./conversation/items.ts";
 import { HelixError } from "./errors.ts";
-import { DEFAULTS } from "./generated.ts";
+import { DEFAULTS, UI_FIELDS } from "./generated.ts";
 import { applyPatches, type JsonObject } from "./patches.ts";
 import { shownCall } from "./turns.ts";
 import { NO_USAGE, type Usage, usageFields, withUsage } from "./usage.ts";
@@ -230,6 +230,9 @@ export class AgUiEncoder {
         this.#notice(writer, message);
         if (writer === this.#run) this.#snapshot(); // the reader may have messages that a rewind left
         return;
+      case "Noticed":
+        if (Object.hasOwn(UI_FIELDS, change.chunk.type)) this.#notice(writer, message);
+        return;
       case "RunQueued":
       case "CheckpointCreated":
       case "ContextChanged":
@@ -237,7 +240,6 @@ export class AgUiEncoder {
       case "RunBegan": // see `#begin`
       case "RunResumed":
       case "RunInterrupted": // the end of the run says so
-      case "RunSuperseded":
       case "Unknown":
         return;
       default:

@@ -139,7 +139,7 @@ export interface ContextChangedChunk {
    */
   step: number;
   /**
-   * The summary in place of the hidden messages. Empty if there is none.
+   * The summary in place of the hidden messages. Empty without a summary.
    */
   summary: string;
   /**
@@ -1183,7 +1183,7 @@ export interface ToolStartChunk {
    */
   attempt: number;
   /**
-   * Who edited the arguments in an approval, and when. None if `arguments` are the model's.
+   * The edit of the arguments in an approval. None if `arguments` are the model's.
    */
   edited: Edit | null;
   /**
@@ -1220,7 +1220,7 @@ export interface ToolStartChunk {
   type: "tool_start";
 }
 /**
- * Who edited a call's arguments before its execution, and when.
+ * An edit of a call's arguments before its execution.
  */
 export interface Edit {
   /**
@@ -1478,7 +1478,7 @@ export interface Compact {
    */
   action: "compact";
   /**
-   * What the summary should pay attention to. Empty for no particular focus.
+   * The topic that the summary should pay attention to. Empty for no particular focus.
    */
   focus?: string;
   /**
@@ -1572,7 +1572,7 @@ export interface FinishUpload {
    */
   id: string;
   /**
-   * The name of the file for people and models. None if it has none.
+   * The name of the file for people and models. None for a file without a name.
    */
   name?: string | null;
   /**
@@ -2131,7 +2131,7 @@ export interface Resume {
    */
   message?: string | null;
   /**
-   * How to continue. continue: execute pending calls, then continue. A `message` makes it `with_message`, a `checkpoint_id` makes it `from_checkpoint`. with_message: close pending calls, then take the new `message`. from_checkpoint: go back to `checkpoint_id` and continue from there.
+   * The way to continue. continue: execute pending calls, then continue. A `message` makes it `with_message`, a `checkpoint_id` makes it `from_checkpoint`. with_message: close pending calls, then take the new `message`. from_checkpoint: go back to `checkpoint_id` and continue from there.
    */
   mode?: "continue" | "with_message" | "from_checkpoint";
   /**
@@ -2168,7 +2168,7 @@ export interface FilePart {
    */
   media_type: string;
   /**
-   * The name of the file for people and models, without a path. None if it has none.
+   * The name of the file for people and models, without a path. None for a file without a name.
    */
   name?: string | null;
   /**
@@ -2219,7 +2219,7 @@ export interface Retry {
    */
   message?: string | null;
   /**
-   * Where to restart: at the last committed step, or at the beginning of the failed run.
+   * The place to restart: the last committed step, or the beginning of the failed run.
    */
   mode?: "from_checkpoint" | "from_start";
   /**
@@ -2395,7 +2395,7 @@ export interface Upload {
    */
   media_type?: string | null;
   /**
-   * The name of the file for people and models. None if it has none.
+   * The name of the file for people and models. None for a file without a name.
    */
   name?: string | null;
   /**
@@ -2944,7 +2944,7 @@ export interface Pending {
    */
   child_session_id: string | null;
   /**
-   * Who edited the arguments in an earlier approval, and when. The outcome of that execution is unknown. None if the arguments are the model's.
+   * The edit of the arguments in an earlier approval. The outcome of that execution is unknown. None if the arguments are the model's.
    */
   edited: Edit | null;
   /**
@@ -2979,7 +2979,7 @@ export interface ContextFound {
    */
   count: number;
   /**
-   * The id of the recorded request head of the step: of its answer, or else of its last attempt. None if there is none, as for a step that has not been attempted, and for steps of earlier versions.
+   * The id of the recorded request head of the step: of its answer, or else of its last attempt. None for a step that has not been attempted, and for steps of earlier versions.
    */
   head: string | null;
   /**
@@ -2987,7 +2987,7 @@ export interface ContextFound {
    */
   hidden: number;
   /**
-   * The messages as they were shown, oldest first. If earlier ones are hidden, the first message stands for them.
+   * The messages as they were shown, oldest first. If earlier ones are hidden, the first message replaces them.
    */
   messages: (SystemMessage | UserMessage | AssistantMessage | ToolResultMessage)[];
   /**
@@ -2999,7 +2999,7 @@ export interface ContextFound {
    */
   output_limit: number | null;
   /**
-   * The recorded request head: the system prompt, the tools and the settings as they were sent. None if `head` is None, or if the head is missing from the store.
+   * The recorded request head: the system prompt, the tools and the settings as they were sent. None without `head`, or if the head is missing from the store.
    */
   request: RequestHead | null;
   /**
@@ -3015,7 +3015,7 @@ export interface ContextFound {
    */
   step: number;
   /**
-   * The summary of the hidden messages. Empty if there is none.
+   * The summary of the hidden messages. Empty without a summary.
    */
   summary: string;
   /**
@@ -3157,7 +3157,7 @@ export interface CostLine {
    */
   basis: "measured" | "counted" | "estimated";
   /**
-   * How the numbers were derived. Empty if it is obvious.
+   * The derivation of the numbers. Empty if it is obvious.
    */
   how?: string;
   /**
@@ -3354,7 +3354,7 @@ export interface FleetDecision {
    */
   before: number;
   /**
-   * What blocked the change to `wanted`, as in `helix.core.scaling`. None if nothing did.
+   * The reason why `wanted` was not applied, as in `helix.core.scaling`. None if it was.
    */
   blocked_by: string | null;
   /**
@@ -4149,7 +4149,7 @@ export interface StepCall {
    */
   call_id: string;
   /**
-   * Who edited the arguments, and when. None if the model's arguments were executed.
+   * The edit of the arguments. None if the model's arguments were executed.
    */
   edited: Edit | null;
   /**
@@ -4768,6 +4768,36 @@ export interface StreamMessage {
 
 /** A chunk of a type that this version knows. One of a later version has another `type`: leave it out. */
 export type StreamChunk = Chunks[keyof Chunks];
+
+/** The fields that the AI SDK encoder sends as the transient part `data-<type>`, by the type of the chunk. */
+export const UI_FIELDS: Readonly<Record<string, readonly string[]>> = {
+  "context_changed": [
+    "hidden",
+    "cleared",
+    "summary",
+    "cause",
+    "tokens"
+  ],
+  "run_queued": [
+    "queued",
+    "expires_at",
+    "reason"
+  ],
+  "state_patch": [
+    "patches"
+  ],
+  "stream_resync": [
+    "reason",
+    "checkpoint_id"
+  ]
+};
+
+/** The chunks that readers show by this table alone: their type, and the line for people, or "". */
+export const NOTICES = {
+  "run_superseded": ""
+} as const;
+
+export type NoticeChunk = Chunks[keyof typeof NOTICES];
 
 /** Codes of the service's errors. */
 export type ServiceErrorCode =

@@ -4,18 +4,11 @@ import type { UIMessageChunk } from "ai";
 import type { CallChange, Change, Of, RunEnded, StepChange } from "./conversation/changes.ts";
 import { Conversation } from "./conversation/conversation.ts";
 import type { Call, Part, Question, Step } from "./conversation/items.ts";
+import { UI_FIELDS } from "./generated.ts";
 import { type Json, same } from "./patches.ts";
 import { shownCall } from "./turns.ts";
 import { NO_USAGE, type Usage, usageFields, withUsage } from "./usage.ts";
 import type { StreamMessage } from "./wire.ts";
-
-/** The chunks that are shown as transient data, with the fields that they show. */
-const NOTICES = {
-  RunQueued: ["data-run-queued", "queued", "expires_at", "reason"],
-  Resynced: ["data-stream-resync", "reason", "checkpoint_id"],
-  StatePatched: ["data-state-patch", "patches"],
-  ContextChanged: ["data-context-changed", "hidden", "cleared", "summary", "cause", "tokens"],
-} as const;
 
 /** A call as the page shows it. */
 interface Shown {
@@ -189,12 +182,12 @@ export class UIMessageEncoder {
       case "Resynced":
       case "StatePatched":
       case "ContextChanged":
-        if (change.conversation === this.#conversation) this.#notice(change.type, message.chunk ?? {});
+      case "Noticed":
+        if (change.conversation === this.#conversation) this.#notice(change.chunk.type, message.chunk ?? {});
         return;
       case "RunBegan":
       case "RunResumed":
       case "RunPaused":
-      case "RunSuperseded":
       case "CheckpointCreated":
       case "Unknown":
         return; // not on the page, apart from what the end of the response shows
@@ -209,10 +202,12 @@ export class UIMessageEncoder {
     else this.#emit({ type: "data-output", id: change.conversation.runId, data: change.chunk.output });
   }
 
-  #notice(kind: keyof typeof NOTICES, chunk: Record<string, unknown>): void {
-    const [type, ...fields] = NOTICES[kind];
+  /** Send the `UI_FIELDS` of a chunk as transient data. */
+  #notice(kind: string, chunk: Record<string, unknown>): void {
+    const fields = UI_FIELDS[kind];
+    if (fields === undefined) return;
     const data = Object.fromEntries(fields.filter((name) => name in chunk).map((name) => [name, chunk[name]]));
-    this.#emit({ type, data, transient: true });
+    this.#emit({ type: `data-${kind.replaceAll("_", "-")}`, data, transient: true });
   }
 
   // --- answers --------------------------------------------------------------------------------------------------------

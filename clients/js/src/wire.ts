@@ -1,6 +1,6 @@
 // The wire format of a stream, and what a message is to a reader.
 import { HelixError } from "./errors.ts";
-import { DEFAULTS, type StreamChunk, type StreamMessage as Sent } from "./generated.ts";
+import { DEFAULTS, type NoticeChunk, NOTICES, type StreamChunk, type StreamMessage as Sent } from "./generated.ts";
 
 /**
  * A message of a stream. `kind` is `chunk`, or `end`, `fail` or `paused` where a run's part of the stream closes; then `status`
@@ -39,7 +39,18 @@ export function chunkOf(message: StreamMessage): StreamChunk {
   return chunk as unknown as StreamChunk;
 }
 
-/** The word of the log that everything before is lost: it is in no run's name. */
+/** Whether the chunk's readers show it by `NOTICES` alone. */
+export function isNotice(chunk: StreamChunk): chunk is NoticeChunk {
+  return Object.hasOwn(NOTICES, chunk.type);
+}
+
+/** The line of a notice with the values of its fields, or "". A field that is null leaves its place empty. */
+export function lineOf(chunk: NoticeChunk): string {
+  const fields: Record<string, unknown> = { ...chunk };
+  return NOTICES[chunk.type].replace(/\{(\w+)\}/g, (_, name: string) => String(fields[name] ?? ""));
+}
+
+/** Whether the message is a `stream_resync` of the log itself. It marks the loss of all earlier chunks. */
 export function isResync(message: StreamMessage): boolean {
   return message.run_id === "" && (message.chunk as { type?: unknown } | null)?.type === "stream_resync";
 }

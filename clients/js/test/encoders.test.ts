@@ -1,7 +1,10 @@
-// The encoders send a change of the model's view once, as those in Python do (`tests/unit/test_context_notices.py`).
+// The encoders send a change of the model's view once (`tests/unit/test_context_notices.py`), and a new notice without code
+// for it (`tests/unit/test_shown_chunks.py`), as those in Python do.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { AgUiEncoder } from "../src/ag-ui-events.ts";
+import { DEFAULTS, NOTICES, UI_FIELDS } from "../src/generated.ts";
+import { Conversation } from "../src/conversation/conversation.ts";
 import { UIMessageEncoder } from "../src/ui-messages.ts";
 import { messageOf } from "../src/wire.ts";
 
@@ -24,4 +27,22 @@ test("AG-UI gets a custom event", () => {
   const encoder = new AgUiEncoder("ses");
   const events = messages.flatMap((message) => encoder.feed(message)).filter((event) => event.type === "CUSTOM");
   assert.deepEqual(events.map(({ name, value }) => [name, value]), [["helix.context_changed", view]]);
+});
+
+test("each reader shows a new notice without code for it", (t) => {
+  const tables: Record<string, unknown>[] = [NOTICES, UI_FIELDS as Record<string, unknown>, DEFAULTS.types];
+  const rows = ["Source {number}: {title} {page}", ["number", "title"], { page: null }];
+  tables.forEach((table, n) => (table["citation"] = rows[n]));
+  t.after(() => tables.forEach((table) => delete table["citation"]));
+  const chunk = { type: "citation", number: 1, title: "{tea}" };
+  const message = messageOf("ses", { session_id: "ses", run_id: "r1", sequence: 1, kind: "chunk", chunk });
+
+  const conversation = new Conversation("ses");
+  assert.deepEqual(conversation.take(message).map((change) => change.type), ["RunBegan", "Noticed"]);
+  assert.deepEqual(conversation.items.map((item) => item.text), ["Source 1: {tea} "]);
+  const sent = { number: 1, title: "{tea}" };
+  const parts = new UIMessageEncoder("ses").feed(message).filter((part) => part.type.startsWith("data-"));
+  assert.deepEqual(parts, [{ type: "data-citation", data: sent, transient: true }]);
+  const events = new AgUiEncoder("ses").feed(message).filter((event) => event.type === "CUSTOM");
+  assert.deepEqual(events.map(({ name, value }) => [name, value]), [["helix.citation", sent]]);
 });

@@ -1,7 +1,7 @@
 // The changes that a message of the stream makes to a conversation, as one closed union: those of
 // `helix.core.conversation.changes` in Python. A reader handles every `type`, and the compiler checks it. A change refers to
 // items, which already have their new values when the reader receives it.
-import type { Chunks } from "../generated.ts";
+import type { Chunks, NoticeChunk } from "../generated.ts";
 import type { StreamMessage } from "../wire.ts";
 import type { Conversation } from "./conversation.ts";
 import type { Call, Notice, Part, Step } from "./items.ts";
@@ -43,6 +43,14 @@ export interface ContextChanged extends Of<"ContextChanged", "context_changed"> 
   notice: Notice;
 }
 
+/** A chunk that readers show by its declaration alone, see `NOTICES`. `line`: the line for people, or "". */
+export interface Noticed {
+  type: "Noticed";
+  conversation: Conversation;
+  chunk: NoticeChunk;
+  line: string;
+}
+
 /** A chunk of a type that this version does not know. The message has it. */
 export interface Unknown {
   type: "Unknown";
@@ -56,7 +64,6 @@ export type RunChange =
   | Of<"RunInterrupted", "run_interrupted">
   | Of<"RunPaused", "run_paused">
   | Of<"RunQueued", "run_queued">
-  | Of<"RunSuperseded", "run_superseded">
   | Of<"OutputGiven", "output">;
 
 export type StepChange =
@@ -89,6 +96,7 @@ export type EventChange =
   | Of<"ErrorRaised", "error">
   | Of<"CheckpointCreated", "checkpoint_created">
   | ContextChanged
+  | Noticed
   | Of<"Resynced", "stream_resync">
   | Unknown;
 

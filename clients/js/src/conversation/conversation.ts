@@ -3,7 +3,7 @@
 // changes. A sub-agent has its own conversation below the call that started it. The text of a discarded attempt stays in its
 // step, which says that it is discarded.
 import type { Edit, FilePart, Pending, SessionSnapshot, StreamChunk, ToolResultMessage } from "../generated.ts";
-import { chunkOf, type StreamMessage } from "../wire.ts";
+import { chunkOf, isNotice, lineOf, type StreamMessage } from "../wire.ts";
 import { Attempts } from "./attempts.ts";
 import { type Change, CONTINUES } from "./changes.ts";
 import { BUDGET, type Call, type Item, newCall, type Notice, Step, SUBAGENT, type Tone, type User } from "./items.ts";
@@ -224,9 +224,6 @@ export class Conversation {
         if (chunk.recoverable) this.#notice("error", chunk.error, "warn", { code: chunk.code });
         out.push({ type: "ErrorRaised", conversation: this, chunk });
         break;
-      case "run_superseded":
-        out.push({ type: "RunSuperseded", conversation: this, chunk });
-        break;
       case "output":
         out.push({ type: "OutputGiven", conversation: this, chunk });
         break;
@@ -247,6 +244,12 @@ export class Conversation {
         out.push({ type: "Resynced", conversation: this, chunk });
         break;
       default:
+        if (isNotice(chunk)) {
+          const line = lineOf(chunk);
+          if (line !== "") this.#notice("note", line, "plain");
+          out.push({ type: "Noticed", conversation: this, chunk, line });
+          break;
+        }
         chunk satisfies never; // a later version may send other types
         out.push({ type: "Unknown", conversation: this });
     }

@@ -143,7 +143,7 @@ async def _serve_http(source: Source, port: int, token: str, wait_s: float, list
         raise RefusedError(f"port {port} of 127.0.0.1 cannot be served: {error.strerror}") from None
     with sock:
         app = MCPApp(source, _OneToken(token), LOOPBACK, LOOPBACK_PAGES, wait_s, lists_tasks=lists)
-        say(f"serving http://127.0.0.1:{sock.getsockname()[1]}/mcp until Ctrl-C; header: Authorization: Bearer {token}")
+        say(f"serving http://127.0.0.1:{sock.getsockname()[1]}/mcp until Ctrl-C; send Authorization: Bearer {token}")
         config = uvicorn.Config(app, http=ClosingProtocol, log_level="warning", timeout_graceful_shutdown=2)
         await uvicorn.Server(config).serve([sock])
 

@@ -33,7 +33,7 @@ Db = Annotated[str, typer.Option("--db", envvar=DB, help="SQLite file or URL of 
 Profile = Annotated[str | None, typer.Option("--profile", help="Profile of the AWS configuration")]
 Region = Annotated[str | None, typer.Option("--region", help="AWS region")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON lines")]
-Limit = Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many to list, newest first")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=1000, help="Maximum number to list, newest first")]
 Context = Annotated[
     list[str] | None,
     typer.Option(

@@ -322,7 +322,7 @@ class HelixClient:
         return await self.ask("get_step", {"session_id": session_id, "step": step, "run_id": run_id})
 
     async def get_context(self, session_id: str, step: int | None = None, *, run_id: str | None = None) -> JsonObject:
-        """Return what the model was shown at a step (default: the next one): its `messages`, and which messages of the
+        """Return the `messages` that the model was shown at a step (default: the next one), and which messages of the
         history were hidden or cleared (`helix.core.context_replies.ContextFound`)."""
         return await self.ask("get_context", {"session_id": session_id, "step": step, "run_id": run_id})
 

@@ -76,8 +76,8 @@ class Agent(Generic[StateT, OutputT]):
     function: AnyTool | None = None
     """The one tool of a function agent (`core.functions`), which needs no prompt and no model. None for other agents."""
     context: Context = field(default_factory=Context)
-    """How the agent's conversations fit into its model's window. By default, old tool results are cleared, and a
-    summary is written only if the prompt would not fit otherwise."""
+    """The policy that fits the agent's conversations into its model's window. By default, old tool results are cleared,
+    and a summary is written only if the prompt would not fit otherwise."""
     deps: Factory | None = None
     """A function that makes what the tools need, such as a database pool. They read it as `ToolContext.deps`. The
     function returns the value, an awaitable of it, or an async context manager. Each process calls it once, in its event

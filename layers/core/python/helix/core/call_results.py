@@ -20,7 +20,7 @@ MAX_RESULT_BYTES = 100_000
 
 
 def result_content(result: object, success: bool) -> str:
-    """Return the content of a result: a string verbatim, any other value as JSON, and a failure as `{"error":
+    """Return the content of a result. It is a string verbatim, any other value as JSON, or a failure as `{"error":
     message}`. Content over 100,000 bytes is truncated with a marker. Raises `InvalidInputError` for values that are not
     JSON."""
     if not success:

@@ -5,15 +5,18 @@ Law: text is provisional until the `step_committed` of its (session, step, attem
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias, TypeGuard
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeAlias, TypeGuard, TypeVar, get_args
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from helix.core.chunk_envelope import ChunkBase
+from helix.core.chunk_envelope import ChunkBase, NoticeChunk
 from helix.core.errors import InvalidInputError
 from helix.core.json import JsonObject, JsonValue
 from helix.core.messages import Edit
 from helix.core.usage import Usage
+
+_ChunkT = TypeVar("_ChunkT", bound=ChunkBase)
 
 
 class TextDeltaChunk(ChunkBase):
@@ -48,7 +51,7 @@ class ToolStartChunk(ChunkBase):
     arguments: JsonObject = Field(default_factory=dict)
     """The arguments of the execution: the model's, or the ones that a person approved instead."""
     edited: Edit | None = None
-    """Who edited the arguments in an approval, and when. None if `arguments` are the model's."""
+    """The edit of the arguments in an approval. None if `arguments` are the model's."""
 
 
 class ToolEndChunk(ChunkBase):
@@ -117,6 +120,7 @@ class CustomEventChunk(ChunkBase):
 class StatePatchChunk(ChunkBase):
     """A change of the committed custom state."""
 
+    ui_fields = ("patches",)
     type: Literal["state_patch"] = "state_patch"
     """The tag of this chunk on the wire."""
     patches: list[JsonObject]
@@ -175,6 +179,7 @@ class RunResumedChunk(ChunkBase):
 class RunQueuedChunk(ChunkBase):
     """A notice that the run waits for a free slot of its agent, or of the account."""
 
+    ui_fields = ("queued", "expires_at", "reason")
     type: Literal["run_queued"] = "run_queued"
     """The tag of this chunk on the wire."""
     queued: int
@@ -189,6 +194,7 @@ class RunQueuedChunk(ChunkBase):
 class ContextChangedChunk(ChunkBase):
     """The model is shown another part of the history from this step on. Nothing of the history is lost."""
 
+    ui_fields = ("hidden", "cleared", "summary", "cause", "tokens")
     type: Literal["context_changed"] = "context_changed"
     """The tag of this chunk on the wire."""
     hidden: int = 0
@@ -196,7 +202,7 @@ class ContextChangedChunk(ChunkBase):
     cleared: int = 0
     """The index in history before which notes take the place of long tool results."""
     summary: str = ""
-    """The summary in place of the hidden messages. Empty if there is none."""
+    """The summary in place of the hidden messages. Empty without a summary."""
     cause: str = "policy"
     """Why the view changed: `policy`, `overflow` (the provider refused the prompt as too long), or `request`."""
     tokens: int = 0
@@ -229,7 +235,7 @@ class RunPausedChunk(ChunkBase):
     """The last checkpoint of the run."""
 
 
-class RunSupersededChunk(ChunkBase):
+class RunSupersededChunk(NoticeChunk):
     """A notice that a new message replaced a run that was interrupted or paused."""
 
     type: Literal["run_superseded"] = "run_superseded"
@@ -269,6 +275,7 @@ class StreamResyncChunk(ChunkBase):
     """A request to clear the display and reload from the checkpoint, because the session was rewound or chunks were
     lost."""
 
+    ui_fields = ("reason", "checkpoint_id")
     type: Literal["stream_resync"] = "stream_resync"
     """The tag of this chunk on the wire."""
     reason: str
@@ -321,9 +328,7 @@ class UnknownChunk(ChunkBase):
 StreamChunk: TypeAlias = AnyChunk | UnknownChunk
 
 _adapter: TypeAdapter[AnyChunk] | None = None
-CHUNK_CLASSES: dict[str, type[ChunkBase]] = {
-    cls.model_fields["type"].default: cls for cls in ChunkBase.__subclasses__() if cls is not UnknownChunk
-}
+CHUNK_CLASSES: dict[str, type[ChunkBase]] = {cls.model_fields["type"].default: cls for cls in get_args(AnyChunk)}
 CHUNK_TYPES = frozenset(CHUNK_CLASSES)
 
 
@@ -347,53 +352,25 @@ def chunk_json_schema() -> dict[str, Any]:
     return _adapter.json_schema()
 
 
-def is_text_delta_chunk(chunk: ChunkBase) -> TypeGuard[TextDeltaChunk]:
-    return isinstance(chunk, TextDeltaChunk)
+def _is(cls: type[_ChunkT]) -> Callable[[ChunkBase], TypeGuard[_ChunkT]]:
+    """Return the type guard of a class."""
+
+    def guard(chunk: ChunkBase) -> TypeGuard[_ChunkT]:
+        return isinstance(chunk, cls)
+
+    return guard
 
 
-def is_thinking_chunk(chunk: ChunkBase) -> TypeGuard[ThinkingChunk]:
-    return isinstance(chunk, ThinkingChunk)
-
-
-def is_tool_start_chunk(chunk: ChunkBase) -> TypeGuard[ToolStartChunk]:
-    return isinstance(chunk, ToolStartChunk)
-
-
-def is_tool_end_chunk(chunk: ChunkBase) -> TypeGuard[ToolEndChunk]:
-    return isinstance(chunk, ToolEndChunk)
-
-
-def is_sub_agent_start_chunk(chunk: ChunkBase) -> TypeGuard[SubAgentStartChunk]:
-    return isinstance(chunk, SubAgentStartChunk)
-
-
-def is_sub_agent_end_chunk(chunk: ChunkBase) -> TypeGuard[SubAgentEndChunk]:
-    return isinstance(chunk, SubAgentEndChunk)
-
-
-def is_custom_event_chunk(chunk: ChunkBase) -> TypeGuard[CustomEventChunk]:
-    return isinstance(chunk, CustomEventChunk)
-
-
-def is_state_patch_chunk(chunk: ChunkBase) -> TypeGuard[StatePatchChunk]:
-    return isinstance(chunk, StatePatchChunk)
-
-
-def is_error_chunk(chunk: ChunkBase) -> TypeGuard[ErrorChunk]:
-    return isinstance(chunk, ErrorChunk)
-
-
-def is_output_chunk(chunk: ChunkBase) -> TypeGuard[OutputChunk]:
-    return isinstance(chunk, OutputChunk)
-
-
-def is_run_interrupted_chunk(chunk: ChunkBase) -> TypeGuard[RunInterruptedChunk]:
-    return isinstance(chunk, RunInterruptedChunk)
-
-
-def is_run_resumed_chunk(chunk: ChunkBase) -> TypeGuard[RunResumedChunk]:
-    return isinstance(chunk, RunResumedChunk)
-
-
-def is_checkpoint_created_chunk(chunk: ChunkBase) -> TypeGuard[CheckpointCreatedChunk]:
-    return isinstance(chunk, CheckpointCreatedChunk)
+is_text_delta_chunk = _is(TextDeltaChunk)
+is_thinking_chunk = _is(ThinkingChunk)
+is_tool_start_chunk = _is(ToolStartChunk)
+is_tool_end_chunk = _is(ToolEndChunk)
+is_sub_agent_start_chunk = _is(SubAgentStartChunk)
+is_sub_agent_end_chunk = _is(SubAgentEndChunk)
+is_custom_event_chunk = _is(CustomEventChunk)
+is_state_patch_chunk = _is(StatePatchChunk)
+is_error_chunk = _is(ErrorChunk)
+is_output_chunk = _is(OutputChunk)
+is_run_interrupted_chunk = _is(RunInterruptedChunk)
+is_run_resumed_chunk = _is(RunResumedChunk)
+is_checkpoint_created_chunk = _is(CheckpointCreatedChunk)

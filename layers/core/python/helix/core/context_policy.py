@@ -44,7 +44,7 @@ class Summary:
     model: str | None = None
     """The model that writes the summary. None: the agent's own model."""
     focus: str = ""
-    """What the summary should pay attention to. Empty for no particular focus."""
+    """The topic that the summary should pay attention to. Empty for no particular focus."""
 
 
 Change: TypeAlias = Clear | Hide | Summary
@@ -148,7 +148,7 @@ class KeepLast:
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """How an agent's conversations fit into its model's window: `Agent(context=Context(...))`."""
+    """The policy that fits an agent's conversations into its model's window: `Agent(context=Context(...))`."""
 
     window: int | None = None
     """The size of the window in tokens. None: the catalog's, for a model that it knows. Without either, only a refusal

@@ -26,7 +26,7 @@ class ViewFound(Record):
     """The model that wrote the summary. None if no model was called, or if the session is a copy and its original paid
     for the call."""
     usage: Usage
-    """The usage of that call. Zero if `model` is None."""
+    """The usage of that call. Zero without `model`."""
 
 
 class ContextFound(Record):
@@ -44,16 +44,16 @@ class ContextFound(Record):
     """The maximum number of tokens in the answer, if budgets set it. None: `request.settings` has the agent's limit, if
     any."""
     head: str | None = None
-    """The id of the recorded request head of the step: of its answer, or else of its last attempt. None if there is
-    none, as for a step that has not been attempted, and for steps of earlier versions."""
+    """The id of the recorded request head of the step: of its answer, or else of its last attempt. None for
+    a step that has not been attempted, and for steps of earlier versions."""
     request: RequestHead | None = None
-    """The recorded request head: the system prompt, the tools and the settings as they were sent. None if `head` is
-    None, or if the head is missing from the store."""
+    """The recorded request head: the system prompt, the tools and the settings as they were sent. None without
+    `head`, or if the head is missing from the store."""
     system_prompt: str | None
     """The system prompt that was sent. Without a recorded head it is the agent's present prompt, or None if that depends
     on the custom state, or if the agent is not known here."""
     messages: list[Message]
-    """The messages as they were shown, oldest first. If earlier ones are hidden, the first message stands for them."""
+    """The messages as they were shown, oldest first. If earlier ones are hidden, the first message replaces them."""
     count: int
     """The number of messages in the history before the step."""
     hidden: int
@@ -61,6 +61,6 @@ class ContextFound(Record):
     cleared: list[int]
     """The indexes in the history of the tool results that a note replaces."""
     summary: str
-    """The summary of the hidden messages. Empty if there is none."""
+    """The summary of the hidden messages. Empty without a summary."""
     view: ViewFound | None
     """The view. None: the whole history is shown."""

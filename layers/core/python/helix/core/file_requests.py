@@ -21,7 +21,7 @@ class _OwnFile(BaseRequest):
     sha256: Sha256
     """The SHA-256 of the bytes, in hexadecimal."""
     name: Name | None = None
-    """The name of the file for people and models. None if it has none."""
+    """The name of the file for people and models. None for a file without a name."""
     session_id: SessionId | None = None
     """The session whose message will name the file: an existing one, or the id of a new one.
 

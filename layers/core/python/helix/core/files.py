@@ -31,7 +31,7 @@ class FilePart(BaseModel):
     size: int = Field(default=0, ge=0)
     """The number of bytes. 0 for a URL."""
     name: str | None = None
-    """The name of the file for people and models, without a path. None if it has none."""
+    """The name of the file for people and models, without a path. None for a file without a name."""
     width: int | None = None
     """The width of an image in pixels. None if it is not known, or for another kind."""
     height: int | None = None

@@ -223,7 +223,7 @@ def _type_of_brand(brand: bytes) -> str:
 
 
 def _type_of_frame(head: bytes) -> str | None:
-    """Return the type of audio that begins with an MPEG frame without any container. None if it is none."""
+    """Return the type of audio that begins with an MPEG frame without any container. None for other bytes."""
     if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE0 != 0xE0:
         return None
     version, layer = head[1] >> 3 & 3, head[1] >> 1 & 3

@@ -61,7 +61,7 @@ class ThinkingContent(Record):
 
 
 class Edit(Record):
-    """Who edited a call's arguments before its execution, and when."""
+    """An edit of a call's arguments before its execution."""
 
     by: str | None = None
     """The user who edited the arguments. None if the service does not identify its users, or if an operator made the

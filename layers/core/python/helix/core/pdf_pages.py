@@ -1,7 +1,7 @@
 """The number of pages of a PDF, without a parser of PDF.
 
 Law: a number is returned only if the file confirms it. A linearized file that was not changed since contains it. In any
-other file, the page tree must count as many pages as there are page objects. Otherwise the number is None.
+other file, the page tree must count as many pages as there are page objects. Otherwise the number is unknown.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class _TooLarge(Exception):
 
 
 def count_pages(data: bytes, size: int) -> int | None:
-    """Return the number of pages. None if `data` does not tell it reliably. `data`: the whole file, or its beginning;
-    `size`: the number of bytes of the whole file."""
+    """Return the number of pages. None if `data` does not tell it reliably. `data` is the whole file, or its beginning.
+    `size` is the number of bytes of the whole file."""
     if (found := _linearized_pages(data[:1024], size)) is not None:
         return found
     if len(data) != size or data.count(b"startxref") != 1 or _ENCRYPTED.search(data):

@@ -66,7 +66,7 @@ class StepCall(Record):
     starts: int
     """The number of times that the stream shows the start of the call."""
     edited: Edit | None
-    """Who edited the arguments, and when. None if the model's arguments were executed."""
+    """The edit of the arguments. None if the model's arguments were executed."""
     ruling: Literal["asked", "executed_again", "reported", "unknown"] | None
     """The decision about a call whose outcome was unknown. None if the outcome was known.
 
@@ -111,7 +111,7 @@ class CostLine(Record):
     """The source of `quantity`. `measured`: a provider or a tool reported it. `counted`: the stored rows were counted.
     `estimated`: `how` explains the estimate."""
     how: str = ""
-    """How the numbers were derived. Empty if it is obvious."""
+    """The derivation of the numbers. Empty if it is obvious."""
     run_id: str | None = None
     """The run that caused the cost. None for the whole session."""
     step: int | None = None
@@ -266,7 +266,7 @@ class FleetDecision(Record):
     trigger: str
     """The event that triggered `govern`: an alarm's name, `schedule` or `monitor`. Empty if `govern` did not decide."""
     blocked_by: str | None
-    """What blocked the change to `wanted`, as in `helix.core.scaling`. None if nothing did."""
+    """The reason why `wanted` was not applied, as in `helix.core.scaling`. None if it was."""
     wanted: int | None
     """The number of instances that the rules asked for, if `blocked_by` prevented it."""
     metrics: dict[str, float]

@@ -47,7 +47,7 @@ class Pending(Record):
     reason: str | None = None
     """Why the tool's rule requires approval. None if the rule gives no reason."""
     edited: Edit | None = None
-    """Who edited the arguments in an earlier approval, and when. The outcome of that execution is unknown. None if the
+    """The edit of the arguments in an earlier approval. The outcome of that execution is unknown. None if the
     arguments are the model's."""
     arguments: JsonObject = Field(default_factory=dict)
     """The arguments of the call. They are stored here only if `edited` is set. Otherwise reads take them from the

@@ -87,7 +87,7 @@ class Resume(_GoOn):
     action: Literal["resume"]
     """The name of this action."""
     mode: Literal["continue", "with_message", "from_checkpoint"] = "continue"
-    """How to continue.
+    """The way to continue.
 
     continue: execute pending calls, then continue. A `message` makes it `with_message`, a `checkpoint_id` makes it
         `from_checkpoint`.
@@ -104,7 +104,7 @@ class Retry(_GoOn):
     action: Literal["retry"]
     """The name of this action."""
     mode: Literal["from_checkpoint", "from_start"] = "from_checkpoint"
-    """Where to restart: at the last committed step, or at the beginning of the failed run."""
+    """The place to restart: the last committed step, or the beginning of the failed run."""
 
 
 class _Stop(SessionRequest):

@@ -175,7 +175,7 @@ class Compact(SessionRequest):
     action: Literal["compact"]
     """The name of this action."""
     focus: Annotated[str, Field(max_length=1000)] = ""
-    """What the summary should pay attention to. Empty for no particular focus."""
+    """The topic that the summary should pay attention to. Empty for no particular focus."""
 
 
 class _Copy(SessionRequest):

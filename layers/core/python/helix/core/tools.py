@@ -295,7 +295,7 @@ def create_sub_agent_tool(
 
 
 class SubAgentInput(BaseModel):
-    """What a sub-agent gets when its tool names no schema of its own."""
+    """The input of a sub-agent whose tool does not declare a schema."""
 
     message: str
     """The task for the sub-agent, which becomes its user message."""

@@ -51,12 +51,12 @@ class ContextMark(Record):
     attempt: int = 0
     """The last attempt at `step` that was not for an answer of the step. Later attempts are numbered after it."""
     overflows: int = 0
-    """How often the provider refused the prompt of `step` as too long."""
+    """The number of times that the provider refused the prompt of `step` as too long."""
     failed: int = 0
     """The last step at which a summary failed. 0 if none did."""
     asked: str | None = None
-    """The focus of a summary that a person asked for, which the next step makes. Empty for no focus, None if nobody
-    asked."""
+    """The focus of a summary that a person asked for, which the next step makes. Empty for no focus, None
+    without such a request."""
 
     def attempts(self, step: int) -> int:
         """Return the number of attempts at the step that were not for its answer."""

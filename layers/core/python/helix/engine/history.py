@@ -79,7 +79,7 @@ class History:
         return None if value is None else SessionRow.at(session_id, value)
 
     async def newest(self, session_id: str, limit: int | None = SWEPT_RUNS) -> Newest:
-        """Return the session and its newest runs (all of them if `limit` is None) in one read. No other rows sort
+        """Return the session and its newest runs (all of them without `limit`) in one read. No other rows sort
         between them."""
         if not session_id or not session_id.isascii():
             return Newest(None)

@@ -85,7 +85,7 @@ class BudgetStatus(_Money):
     alert_level: AlertLevel | None
     """The highest alert level that the window has reached. None: it has not reached any."""
     on_exceeded: OnExceeded | None
-    """What happens to a run that would exceed the budget. None: the agent's own setting applies."""
+    """The action on a run that would exceed the budget. None: the agent's own setting applies."""
 
 
 class BudgetManager:

@@ -184,7 +184,7 @@ class Governor:
         if not await self.log.confirm(agent, row, owed=not ready):
             return "decided elsewhere"
         level = logging.WARNING if stops else logging.INFO
-        logger.log(level, "govern: agent %s: %d -> %d: %s", agent, row.before, row.after, row.reason)
+        logger.log(level, "govern scales agent %s from %d to %d: %s", agent, row.before, row.after, row.reason)
         self.metrics.record(Measures({"ScalingDecisions": 1}, agent=agent, details=row.model_dump(include=_DETAILS)))
         return row.action
 

@@ -1,5 +1,5 @@
-"""The bearer token for /metrics on a stage that does not have a secret for it. It is created and shown once, and only its
-hash is stored.
+"""The bearer token for /metrics on a stage that does not have a secret for it. It is created and shown once.
+Only its hash is stored.
 
     control: `metrics token` / `token` -> {hash}
 

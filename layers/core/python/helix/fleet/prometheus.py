@@ -52,7 +52,7 @@ class Queue:
 
 @dataclass(slots=True)
 class Figures:
-    """The values of one `/metrics` page. A value that is None or empty is unknown, and the page omits it."""
+    """The values of one `/metrics` page. The page omits values that are None or empty, because they are unknown."""
 
     uptime_s: float
     """Seconds since the process started to serve."""

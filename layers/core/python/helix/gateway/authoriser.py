@@ -255,7 +255,7 @@ class Authoriser:
 
 
 def token_of(headers: Mapping[str, str]) -> str | None:
-    """Return the bearer token of a handshake, or None if there is none. It is in the `Authorization` header. Browsers
+    """Return the bearer token of a handshake, or None without a token. It is in the `Authorization` header. Browsers
     cannot set that header, so they offer the subprotocol `bearer.TOKEN`. It is never in the URL, because URLs are logged
     everywhere."""
     given = {name.lower(): value for name, value in headers.items()}

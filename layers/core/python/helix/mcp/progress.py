@@ -6,7 +6,7 @@ from helix.core import chunks as c
 
 
 def step_in_words(chunk: c.StreamChunk) -> str | None:
-    """Return the text of a chunk's progress notification. None for chunks that have none, such as a piece of text."""
+    """Return the text of a chunk's progress notification. None for chunks without one, such as a piece of text."""
     words = _describe_chunk(chunk)
     return None if words is None else f"{chunk.agent_type}: {words}"
 

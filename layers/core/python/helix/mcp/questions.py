@@ -50,7 +50,7 @@ def form(question: Question, meta: dict[str, Any] | None = None) -> ElicitReques
         case "unknown":
             properties = {
                 "approve": {"type": "boolean", "title": "Call it again"},
-                "result": {**_TEXT, "title": "What it returned, if it was done", "description": "Text, or JSON"},
+                "result": {**_TEXT, "title": "Its result, if it was done", "description": "Text, or JSON"},
             }
         case _:
             properties = {

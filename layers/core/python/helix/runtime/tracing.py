@@ -49,7 +49,7 @@ def open_tracer(environment: Mapping[str, str], *, service: str = "helix") -> Tr
         from helix.adapters.otel import OtelTracer
     except ImportError:
         logger.warning(
-            "nothing is traced: %s is set, but OpenTelemetry is not installed: pip install 'helix-agents[otel]'",
+            "%s is set, but nothing is traced, because OpenTelemetry is not installed; pip install 'helix-agents[otel]'",
             ENDPOINT,
         )
         return NoTracer()

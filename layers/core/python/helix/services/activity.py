@@ -79,7 +79,7 @@ class Beats:
 
     def due_at(self, now: float) -> float:
         """Return the time of the next sweep. On an idle stage it is `LOOK_S` after the last sweep; otherwise it is in
-        the past, so the sweep is due now."""
+        the past, so the sweep starts now."""
         if self.swept_at is None:
             return self.since or now
         rests = max(self.found_at, self.worked_at) < min(self.swept_at, now - REST_S)

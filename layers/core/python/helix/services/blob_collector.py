@@ -90,7 +90,7 @@ class BlobCollector:
         row = read_blob(owner, sha256, found)
         if row is not None and row.key == name:
             if row.due is None or f"{row.due:015.3f}" != key.sort.partition("#")[0]:
-                await self._store.transact("drop_due", [Delete(key)])  # the blob is due at another time, or live
+                await self._store.transact("drop_due", [Delete(key)])  # the blob expires at another time, or is live
                 return 0
             take: list[Operation] = [
                 Delete(blob_key(owner, sha256), unchanged(row)),

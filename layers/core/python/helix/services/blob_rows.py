@@ -17,7 +17,7 @@ itself, if no row names them any more.
     | marked            | live      | `hold`            | the first session holds it                                    |
     | live              | live      | `hold`, `release` | other sessions hold it                                        |
     | live              | marked    | `release`         | the last session released it                                  |
-    | uploading, marked | deleting  | `collect`         | it is due: its row is deleted, and its due row says so        |
+    | uploading, marked | deleting  | `collect`         | its time has come: its row goes, and its due row says so       |
     | deleting          | none      | `collect`         | its bytes were deleted, and then its due row                  |
 
 Law: the bytes of a held blob exist. A blob is deleted only if no session holds it, because `hold` and `collect` write

@@ -59,8 +59,8 @@ class BlobUploads:
     async def begin(
         self, owner: str, sha256: str, size: int, media_type: str, expires_s: float, name: str | None = None
     ) -> tuple[bool, Upload | None]:
-        """Return whether the owner already has these bytes, and the request with which the client uploads them. The
-        request is None if the bytes are already stored, or if they go through `receive`. Raises `InvalidFileError` if
+        """Return whether the owner already has these bytes, and the request with which the client uploads them. There
+        is no request if the bytes are already stored, or if they go through `receive`. Raises `InvalidFileError` if
         the size is not allowed."""
         check_size(None, size, label(name))
         given = BlobRow(state="uploading", key="", media_type=clean_media_type(media_type) or BINARY, size=size)

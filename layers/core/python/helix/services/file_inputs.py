@@ -57,7 +57,7 @@ async def read_content(content: Content | ReadContent) -> ReadContent:
 
 
 async def read_message(message: Content | AgentInput | None) -> tuple[str | None, list[ReadFile]]:
-    """Return the text and the files of a message. The text is None if there is no message. An `AgentInput` gives only its
+    """Return the text and the files of a message. The text is None without a message. An `AgentInput` gives only its
     message and files here."""
     if message is None:
         return None, []

@@ -241,13 +241,16 @@ class AgUiEncoder:
                     self._take_run_change(change)
             case ch.CustomEmitted(_, chunk):
                 self._emit("CUSTOM", writer, name=chunk.event_name, value=chunk.data)
+            case ch.Noticed(_, chunk):
+                if chunk.ui_fields:
+                    self._notice(writer, message.chunk or {})
             case ch.ErrorRaised(_, chunk) if not chunk.recoverable:
                 self._failure = chunk.code if writer is self._run else self._failure
             case ch.ErrorRaised() | ch.RunQueued() | ch.CheckpointCreated() | ch.ContextChanged() | ch.Resynced():
                 self._notice(writer, message.chunk or {})
                 if isinstance(change, ch.Resynced) and writer is self._run:
                     self._snapshot()  # the reader may have messages that a rewind removed
-            case ch.RunBegan() | ch.RunResumed() | ch.RunInterrupted() | ch.RunSuperseded() | ch.Unknown():
+            case ch.RunBegan() | ch.RunResumed() | ch.RunInterrupted() | ch.Unknown():
                 pass  # the run has begun already, and its end shows the rest
             case _:
                 assert_never(change)

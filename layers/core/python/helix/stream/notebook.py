@@ -63,7 +63,7 @@ class Panel:
 
 
 def _lines(conversation: Conversation) -> Iterator[tuple[str, str]]:
-    """Yield the kind and the text of each line: `text` from the model, or a line about a `tool` or an error."""
+    """Yield the kind and the text of each line: `text` from the model, or a line about a `tool`, an error or a notice."""
     for item in conversation.items:
         match item:
             case Step(state="discarded") | User():
@@ -74,7 +74,7 @@ def _lines(conversation: Conversation) -> Iterator[tuple[str, str]]:
                 for call in item.calls:
                     yield from _call_lines(call)
             case Notice():
-                if item.kind == "error":
+                if item.kind in ("error", "note"):
                     yield "tool", item.text
             case _:
                 assert_never(item)

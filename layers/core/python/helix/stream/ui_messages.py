@@ -7,6 +7,7 @@ first run's id.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, assert_never
 
@@ -179,17 +180,10 @@ class UIMessageEncoder:
             case ch.OutputGiven() | ch.RunInterrupted() | ch.RunEnded():
                 if change.conversation is self._conversation:
                     self._end_run(change)
-            case ch.RunQueued() | ch.Resynced() | ch.StatePatched() | ch.ContextChanged():
+            case ch.RunQueued() | ch.Resynced() | ch.StatePatched() | ch.ContextChanged() | ch.Noticed():
                 if change.conversation is self._conversation:
-                    self._notice(change, message.chunk or {})
-            case (
-                ch.RunBegan()
-                | ch.RunResumed()
-                | ch.RunPaused()
-                | ch.RunSuperseded()
-                | ch.CheckpointCreated()
-                | ch.Unknown()
-            ):
+                    self._notice(change.chunk.ui_fields, message.chunk or {})
+            case ch.RunBegan() | ch.RunResumed() | ch.RunPaused() | ch.CheckpointCreated() | ch.Unknown():
                 pass  # not on the page, apart from what the end of the response shows
             case _:
                 assert_never(change)
@@ -205,22 +199,11 @@ class UIMessageEncoder:
             case _:
                 assert_never(change)
 
-    def _notice(
-        self, change: ch.RunQueued | ch.Resynced | ch.StatePatched | ch.ContextChanged, chunk: JsonObject
-    ) -> None:
+    def _notice(self, fields: Sequence[str], chunk: JsonObject) -> None:
         """Send fields of a chunk as transient data."""
-        match change:
-            case ch.RunQueued():
-                name, fields = "run-queued", ["queued", "expires_at", "reason"]
-            case ch.Resynced():
-                name, fields = "stream-resync", ["reason", "checkpoint_id"]
-            case ch.StatePatched():
-                name, fields = "state-patch", ["patches"]
-            case ch.ContextChanged():
-                name, fields = "context-changed", ["hidden", "cleared", "summary", "cause", "tokens"]
-            case _:
-                assert_never(change)
-        self._emit(f"data-{name}", data={field: chunk[field] for field in fields if field in chunk}, transient=True)
+        if fields:
+            name = str(chunk["type"]).replace("_", "-")
+            self._emit(f"data-{name}", data={field: chunk[field] for field in fields if field in chunk}, transient=True)
 
     # --- answers ----------------------------------------------------------------------------------------------------
 

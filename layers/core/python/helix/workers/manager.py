@@ -158,7 +158,7 @@ class ProcessManager:
     async def stop_process(
         self, process_id: str, *, timeout_s: float | None = None, drain: bool = False
     ) -> ProcessInfo:
-        """End a process gracefully: ask it to end, and kill it if it is still running after `timeout_s` (default: its
+        """End a process gracefully. Ask it to end, and kill it if it is still running after `timeout_s` (default: its
         shutdown timeout). With `drain` it may take as long as its work needs."""
         managed = self._find(process_id)
         if managed.asked != "stop":  # a stop that is in progress is not turned into a drain

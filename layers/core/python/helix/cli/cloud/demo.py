@@ -72,12 +72,12 @@ def _demo(options: CloudOptions, question: str, agent: str | None, kills: Kills 
         code = asyncio.run(_ask(asking, question, session_id, kills))
         cloud.wait_until_quiet(QUIET_S)
         if kills is not None:
-            write("How the run continued after each worker that was killed:\n")
+            write("The run continued after each worker that was killed:\n")
             store = open_stage(cloud.client, f"helix-{cloud.stage}")
             for line in asyncio.run(kills.report(store, session_id)):
                 write(f"  {line}" if line else "")
             write()
-        write("What the APIs of AWS say about the run:\n")
+        write("The APIs of AWS say this about the run:\n")
         for line in lines_of(read_report(cloud, session_id, asked)):
             write(f"  {line}" if line else "")
     return code

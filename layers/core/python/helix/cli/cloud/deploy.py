@@ -1,7 +1,7 @@
 """`helix deploy`: check the stage, run the pinned version of the CDK CLI, and create the first keys.
 
-Law: CDK deploys in the user's terminal with the user's credentials. A key is created only if the stage has none, so a
-second deployment does not grant access to anyone.
+Law: CDK deploys in the user's terminal with the user's credentials. Only the first deployment of a stage creates
+keys, so a second one does not grant access to anyone.
 """
 
 from __future__ import annotations

@@ -84,9 +84,7 @@ USER = "dev"
 WATCHING_S = 5.0
 KEY_FILE = "api-key"
 NEEDED = ("ministack", "boto3", "watchfiles", "websockets")
-State = Annotated[
-    str | None, typer.Option("--state", help="Where sessions are stored [default: .helix in the project]")
-]
+State = Annotated[str | None, typer.Option("--state", help="Folder for sessions [default: .helix in the project]")]
 StageName = Annotated[str, typer.Option("--stage", help="Name of the stage")]
 
 
@@ -150,7 +148,7 @@ class Serving:
         self._cloud, self._as_json, self._ended = cloud, as_json, threading.Event()
 
     def serve(self, choice: ModelChoice, profiles: Any, began: float, traces: str | None) -> None:
-        """Serve until a signal arrives. `profiles` contains the agents' profiles, or is None if their code is not watched.
+        """Serve until a signal arrives. `profiles`: the agents' profiles. None: their code is not watched.
         `began` is the start of the command in Unix seconds."""
         cloud, ended = self._cloud, self._ended
         for number in (signal.SIGINT, signal.SIGTERM):

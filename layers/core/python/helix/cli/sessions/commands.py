@@ -49,7 +49,7 @@ def abort(session: SessionName, where: Where, reason: Reason = None) -> None:
 def compact(
     session: SessionName,
     where: Where,
-    focus: Annotated[str, typer.Option("--focus", metavar="TEXT", help="What the summary should attend to")] = "",
+    focus: Annotated[str, typer.Option("--focus", metavar="TEXT", help="Topic to cover in detail")] = "",
 ) -> None:
     check_focus(focus)
     with_client(where, session, lambda client: client.compact(session, focus))

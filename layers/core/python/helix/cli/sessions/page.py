@@ -80,7 +80,9 @@ def show(
     where: Where,
     last: Annotated[
         int | None,
-        typer.Option("--last", "-n", min=1, help="How many messages, runs and checkpoints [default: 20; JSON has all]"),
+        typer.Option(
+            "--last", "-n", min=1, help="Number of messages, runs and checkpoints [default: 20; JSON has all]"
+        ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All messages, runs and checkpoints")] = False,
     json: Json = False,
@@ -88,7 +90,7 @@ def show(
         str | None, typer.Option("--html", metavar="FILE", help="All of it, as one page in a new file, to be shared")
     ] = None,
     context: Annotated[
-        str | None, typer.Option("--context", metavar="STEP", help="What the model was shown at this step, or `next`")
+        str | None, typer.Option("--context", metavar="STEP", help="Show the model's view at this step, or `next`")
     ] = None,
 ) -> None:
     if context is not None:

@@ -12,7 +12,7 @@ from helix.sessions.exports import children_of
 
 
 async def read_tree(client: HelixClient, session_id: str) -> list[Row]:
-    """Read the rows. A sub-agent that never started has none. Raises `SessionNotFoundError`."""
+    """Read the rows. A sub-agent that never started does not have rows. Raises `SessionNotFoundError`."""
     rows = await _read(client, session_id, "sessions")
     left, seen = children_of(rows), {session_id}
     while left:

@@ -28,6 +28,7 @@ from helix.core.conversation.changes import (
     ContextChanged,
     CustomEmitted,
     ErrorRaised,
+    Noticed,
     OutputGiven,
     PartBegan,
     PartEnded,
@@ -40,7 +41,6 @@ from helix.core.conversation.changes import (
     RunPaused,
     RunQueued,
     RunResumed,
-    RunSuperseded,
     StatePatched,
     StepBegan,
     StepChange,
@@ -92,7 +92,7 @@ def _discarded(step: Step) -> tuple[str, str]:
 
 
 class TerminalView:
-    """Implements `View`. If `hints` is None, the agent runs elsewhere and the caller shows how to continue."""
+    """Implements `View`. Without `hints`, the agent runs elsewhere and the caller shows how to continue."""
 
     def __init__(self, file: TextIO, hints: Hints | None, heading: Heading) -> None:
         self._out = Writer(file)
@@ -139,7 +139,6 @@ class TerminalView:
                     | RunInterrupted()
                     | RunPaused()
                     | RunQueued()
-                    | RunSuperseded()
                     | OutputGiven()
                 ):
                     self._run(change, chunk)
@@ -155,8 +154,8 @@ class TerminalView:
                         self._line(chunk, f"! {error.code}: {error.error}", "yellow" if error.recoverable else "red")
                 case CheckpointCreated(_, checkpoint):
                     self._checkpoint(checkpoint)
-                case ContextChanged(_, notice):
-                    self._line(chunk, f"· {formats.context(notice)}", "dim")
+                case ContextChanged() | Noticed():
+                    self._notice(change, chunk)
                 case Resynced(_, resync):
                     self._line(chunk, f"↻ back to an earlier point ({resync.reason})", "dim")
                 case Unknown(_, unknown):
@@ -252,10 +251,15 @@ class TerminalView:
                 if chunk.agent_id != self._root:
                     word = "paused" if isinstance(change, RunPaused) else "interrupted"
                     self._line(chunk, f"{chunk.agent_type} is {word}", "yellow")
-            case RunBegan() | RunEnded() | RunSuperseded() | OutputGiven():
+            case RunBegan() | RunEnded() | OutputGiven():
                 pass  # the run's closing lines show the end, or those of the sub-agent's call do
             case _:
                 assert_never(change)
+
+    def _notice(self, change: ContextChanged | Noticed, chunk: c.StreamChunk) -> None:
+        words = change.chunk.words() if isinstance(change, Noticed) else formats.context(change.notice)
+        if words:
+            self._line(chunk, f"· {words}", "dim")
 
     def _checkpoint(self, chunk: c.CheckpointCreatedChunk) -> None:
         usage = self._usage.pop(chunk.agent_id, None)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from helix.core import chunks as c
+from helix.core.chunk_envelope import NoticeChunk
 from helix.core.conversation.items import Call, Notice, Part, Step
 from helix.core.wire import Kind
 
@@ -91,16 +92,6 @@ class RunQueued:
     conversation: Conversation
     """The conversation of the session that wrote the chunk."""
     chunk: c.RunQueuedChunk
-    """The chunk, which has the details."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunSuperseded:
-    """A notice that the run replaces one that was interrupted or paused."""
-
-    conversation: Conversation
-    """The conversation of the session that wrote the chunk."""
-    chunk: c.RunSupersededChunk
     """The chunk, which has the details."""
 
 
@@ -274,6 +265,16 @@ class ContextChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class Noticed:
+    """A chunk that readers show by its declaration alone."""
+
+    conversation: Conversation
+    """The conversation of the session that wrote the chunk."""
+    chunk: NoticeChunk
+    """The chunk, with its line and the fields for the encoders."""
+
+
+@dataclass(frozen=True, slots=True)
 class Resynced:
     """A request to drop the conversation and to read it again."""
 
@@ -293,13 +294,11 @@ class Unknown:
     """The chunk, which has the details."""
 
 
-RunChange: TypeAlias = (
-    RunBegan | RunEnded | RunResumed | RunInterrupted | RunPaused | RunQueued | RunSuperseded | OutputGiven
-)
+RunChange: TypeAlias = RunBegan | RunEnded | RunResumed | RunInterrupted | RunPaused | RunQueued | OutputGiven
 StepChange: TypeAlias = StepBegan | PartBegan | PartEnded | StepCommitted | StepDiscarded
 CallChange: TypeAlias = CallAsked | CallStarted | CallEnded | ChildBegan | ChildEnded
 EventChange: TypeAlias = (
-    CustomEmitted | StatePatched | ErrorRaised | CheckpointCreated | ContextChanged | Resynced | Unknown
+    CustomEmitted | StatePatched | ErrorRaised | CheckpointCreated | ContextChanged | Noticed | Resynced | Unknown
 )
 AnswerChange: TypeAlias = PartGrew | StepChange
 Change: TypeAlias = AnswerChange | CallChange | RunChange | EventChange

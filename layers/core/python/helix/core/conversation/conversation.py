@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, assert_never
 
 from helix.core import chunks as c
+from helix.core.chunk_envelope import NoticeChunk
 from helix.core.conversation import changes as ch
 from helix.core.conversation.attempts import Attempts
 from helix.core.conversation.changes import Change
@@ -187,8 +188,6 @@ class Conversation:
                 if chunk.recoverable:
                     self._notice(Notice("error", chunk.error, code=chunk.code))
                 out.append(ch.ErrorRaised(self, chunk))
-            case c.RunSupersededChunk():
-                out.append(ch.RunSuperseded(self, chunk))
             case c.OutputChunk():
                 out.append(ch.OutputGiven(self, chunk))
             case c.CustomEventChunk():
@@ -202,6 +201,8 @@ class Conversation:
             case c.StreamResyncChunk():
                 self._context = None
                 out.append(ch.Resynced(self, chunk))
+            case NoticeChunk():
+                out.append(self._take_notice(chunk))
             case c.UnknownChunk():
                 out.append(ch.Unknown(self, chunk))
             case _:
@@ -252,6 +253,11 @@ class Conversation:
                 out.append(ch.RunQueued(self, chunk))
             case _:
                 assert_never(chunk)
+
+    def _take_notice(self, chunk: NoticeChunk) -> Change:
+        if words := chunk.words():
+            self._notice(Notice("note", words, "plain"))
+        return ch.Noticed(self, chunk)
 
     def _take_context(self, chunk: c.ContextChangedChunk, out: list[Change]) -> None:
         """Note the model's new view of history. A worker that takes a step over sends the view's chunk again, and nothing

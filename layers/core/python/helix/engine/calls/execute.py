@@ -74,7 +74,7 @@ async def _fresh_view(run: RunContext, staged: Staged) -> StepView | None:
 
 
 async def _claim_pages(run: RunContext, view: StepView) -> StepView:
-    """Write the first row of each call that has none, as staging does: resolved, asked or claimed. Return the view with
+    """Write the first row of each call that lacks it, as staging does: resolved, asked or claimed. Return the view with
     the new rows. The rows are written in pages, each as large as a transaction allows. If a page is refused, the
     remaining calls are claimed one by one."""
     session, answer, rows = view.session, view.rows.answer, list(view.rows.calls)

@@ -33,7 +33,7 @@ class BlobsContract:
         assert await other.head("blobs/owner/one", 1_000_000) == (len(data), data)
 
     async def test_a_missing_blob_is_none(self, blobs: Blobs) -> None:
-        """A blob that was never stored, or was deleted, is None, even if other keys begin with its key."""
+        """Reading a blob that was never stored, or was deleted, returns None, even if other keys begin with its key."""
         await blobs.put("a/b/c", b"1", PNG)
         for key in ("a/b", "a", "a/b/c/d", "a/b/cc", "none"):
             assert await blobs.get(key) is None

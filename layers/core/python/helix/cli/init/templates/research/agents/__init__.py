@@ -33,7 +33,7 @@ class Task(BaseModel):
 
 
 class Reading(BaseModel):
-    answer: str = Field(description="What the pages say, quoted.")
+    answer: str = Field(description="Quotations from the pages.")
     pages: list[str] = Field(description="Titles of the pages.")
 
 
