@@ -44,6 +44,8 @@ class RemoteHandle(AgentExecutionHandle[JsonValue]):
         self.session_id, self.run_id = str(place["session_id"]), str(place["run_id"])
         self.stream_id, self.turn = str(place["stream_id"]), int(str(place["turn"]))
         self.after = int(str(place["after"]))
+        queued = place.get("queued_id")
+        self.queued_id = None if queued is None else str(queued)
 
     async def messages(self, *, after: int | None = None) -> AsyncIterator[StreamMessage]:
         if after is None and not self._read:
