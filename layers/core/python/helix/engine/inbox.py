@@ -52,7 +52,7 @@ class Left:
     message: InboxRow
     """The message's row."""
     run_id: str
-    """The run to follow: the one that works, for a message that steers it. Otherwise the message's own run."""
+    """The run to follow: the current one, for a message that steers. Otherwise the message's own run."""
     claimed: Claimed | None = None
     """The run of an older waiting message, which was claimed with this one. None: no run was claimed."""
 
@@ -100,13 +100,18 @@ async def _leave(
     """Try once to leave the message. None: the session or its inbox changed since it was read."""
     session_id, message = session.session_id, _message(engine, session, rows, ask)
     check_room(session_id, rows, message)
+    resting = session.status not in ("running", "paused")
+    first = in_order(rows)[0] if resting else None
+    followed = message.run_id
+    if message.mode == "steer":
+        followed = session.run_id if first is None else first.run_id
     put = Put(row_key(session_id, inbox_sort(message.id)), message.dump(), ABSENT)
     ops: list[Operation] = [put, *ask.holds]
     if ask.key is not None:
-        ops.append(keyed_put(ask.key, session_id, _followed(session, message), message.created_at, message.id))
-    if session.status not in ("running", "paused"):  # a person stopped the session: the oldest message goes first
-        claimed = await _claim_turn(engine, agent, Turn(session, in_order(rows)[0], True, ops), delivery)
-        return None if claimed is None else Left(message, message.run_id, claimed)
+        ops.append(keyed_put(ask.key, session_id, followed, message.created_at, message.id))
+    if first is not None:  # a person stopped the session: the oldest message goes first
+        claimed = await _claim_turn(engine, agent, Turn(session, first, True, ops), delivery)
+        return None if claimed is None else Left(message, followed, claimed)
     marks: list[Operation] | None
     if session.status == "running":
         marks = await _marks(engine, session, message.mode)
@@ -114,7 +119,7 @@ async def _leave(
         marks = [session_put(advance(session, message.created_at, inbox=True), as_claimed(session))]
     if marks is None or not await commit(engine, "leave_message", [*marks, *ops], partial(are_written, engine, [put])):
         return None
-    return Left(message, _followed(session, message))
+    return Left(message, followed)
 
 
 async def _check(engine: Engine, agent: AnyAgent, session: SessionRow, ask: ClaimInput) -> None:
@@ -147,11 +152,6 @@ def _message(engine: Engine, session: SessionRow, rows: Sequence[InboxRow], ask:
         priority=ask.priority,
         created_at=now,
     )
-
-
-def _followed(session: SessionRow, message: InboxRow) -> str:
-    steers = message.mode == "steer" and session.status == "running"
-    return session.run_id if steers else message.run_id
 
 
 async def _marks(engine: Engine, session: SessionRow, mode: str) -> list[Operation] | None:

@@ -32,7 +32,7 @@ from helix.core.handles import (
     RetryMode,
     check_mode,
 )
-from helix.core.inbox import WhenRunning
+from helix.core.inbox import MessageWithdrawnError, WhenRunning
 from helix.core.initial import AgentInput, Input
 from helix.core.json import JsonObject
 from helix.core.status import ClaimMode
@@ -43,7 +43,7 @@ from helix.engine.inbox import leave_message
 from helix.engine.runs.ends import children_left, fail_lapsed, leave_children, sweep_session
 from helix.engine.runs.housekeeping import unfinished
 from helix.engine.seen import Newest
-from helix.runtime.handle import ExecutorHandle, find_run, read_run, result_of, taken_by, wait_run
+from helix.runtime.handle import ExecutorHandle, find_run, read_run, result_of, wait_run
 from helix.runtime.message_files import start_with_files
 from helix.runtime.session_verbs import SessionVerbs
 from helix.services.claim_input import ClaimInput, Opening, check_branch, check_input, check_key, check_session_id
@@ -120,10 +120,10 @@ class Executor(SessionVerbs):
 
         when_running: what happens if the session is running. `refuse` raises `AgentAlreadyRunningError`; only one of
             several callers wins. With the other values the message waits in the session's inbox, without `state`.
-            `steer`: the working run sees it before its next model call, and the handle is that run's. `queue`: it gets a
-            run of its own after the working run. `interrupt`: it stops the working run, and then gets a run of its own.
-            The handle waits for that run. A paused session keeps the messages that `steer` and `queue` until its calls
-            are answered. `handle.queued_id` names a message that waits, for `withdraw`.
+            `steer`: the working run sees it before its next model call, and the handle is that of the current run.
+            `queue`: it gets a run of its own after the working run. `interrupt`: it stops the working run, and then gets
+            a run of its own. The handle waits for that run. A paused session keeps the messages that `steer` and `queue`
+            until its calls are answered. `handle.queued_id` names a message that waits, for `withdraw`.
 
         Raises `QueueFullError` if the queue of the agent's waiting runs is full, and `InboxFullError` if too many
         messages wait in the session.
@@ -312,15 +312,12 @@ class Executor(SessionVerbs):
         known = await keyed_run(self.store, key) if key is not None else None
         if known is None:
             return None
-        session_id, run_id = known.session_id, known.run_id
-        await self._check_user(session_id, user_id)
         try:
-            await find_run(self.sessions, session_id, run_id)
+            handle = await self.get_handle(agent, known.session_id, known.run_id, user_id=user_id)
         except RunNotFoundError:
             if known.queued_id is None:
                 raise
-            run_id = (await taken_by(self.sessions, session_id, run_id, known.queued_id)).run_id
-        handle = await self.get_handle(agent, session_id, run_id)
+            raise MessageWithdrawnError(known.session_id, known.run_id) from None
         handle.queued_id = known.queued_id
         return handle
 

@@ -60,31 +60,22 @@ async def find_run(sessions: Sessions, session_id: str, run_id: str) -> RunRow |
 
 
 async def wait_begun(sessions: Sessions, session_id: str, run_id: str, idle: Callable[[], Awaitable[None]]) -> RunRow:
-    """Return the run's row once the run has begun. If its message steered another run in the meantime, that run's row is
-    returned. Raises `RunNotFoundError`, which is a `MessageWithdrawnError` if the message was taken back. `idle` is called
-    before each wait, and may raise."""
-    waited: WaitingMessage | None = None
+    """Return the run's row once the run has begun. Raises `RunNotFoundError`, which is a `MessageWithdrawnError` if its
+    message was taken back in the meantime. `idle` is called before each wait, and may raise."""
+    waited = False
     with sessions.store.watch("sessions", session_id) as watch:
         while True:
             try:
                 found = await find_run(sessions, session_id, run_id)
             except RunNotFoundError:
-                if waited is None:
-                    raise
-                return await taken_by(sessions, session_id, run_id, waited.id)
+                if waited:
+                    raise MessageWithdrawnError(session_id, run_id) from None
+                raise
             if isinstance(found, RunRow):
                 return found
-            waited = found
+            waited = True
             await idle()
             await watch.changed(LOOK_S)
-
-
-async def taken_by(sessions: Sessions, session_id: str, run_id: str, queued_id: str) -> RunRow:
-    """Return the run that took a message which no longer waits. Raises `MessageWithdrawnError`."""
-    run = await sessions.get_delivered_run(session_id, queued_id)
-    if run is None:
-        raise MessageWithdrawnError(session_id, run_id)
-    return run
 
 
 async def wait_run(

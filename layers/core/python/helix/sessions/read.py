@@ -31,7 +31,7 @@ from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow
 from helix.engine.claims.claim_rows import index_partition
 from helix.engine.history import DELETING, History, row_key, session_key
-from helix.engine.inbox import find_delivered, read_inbox
+from helix.engine.inbox import read_inbox
 from helix.engine.missing import RowMissingError, StateMissingError
 from helix.ports.state_store import StateStore, Value
 from helix.services.claim_input import check_run_id, check_session_id
@@ -119,11 +119,6 @@ class Sessions:
         if not row.inbox and row.status != "running":
             return state
         return state.model_copy(update={"inbox": await self.get_inbox(session_id)})
-
-    async def get_delivered_run(self, session_id: str, queued_id: str) -> RunRow | None:
-        """Return the run that took the waiting message, or None if the message is not in history."""
-        message = await find_delivered(self._history, session_id, queued_id)
-        return None if message is None or message.run_id is None else await self.get_run(session_id, message.run_id)
 
     async def get_inbox(self, session_id: str) -> list[WaitingMessage]:
         """Return the messages that wait for the session's run, in the order of their arrival."""
