@@ -17,6 +17,7 @@ OF_A_SESSION: dict[str, dict[str, Any]] = {
     "resume": {},
     "retry": {},
     "interrupt": {},
+    "withdraw": {"queued_id": "q"},
     "abort": {},
     "answer": {"tool_call_id": "c"},
     "subscribe": {},

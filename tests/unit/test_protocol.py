@@ -52,6 +52,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "resume": {"session_id": "s", "mode": "with_message", "message": "go on"},
     "retry": {"session_id": "s", "mode": "from_start"},
     "interrupt": {"session_id": "s", "run_id": "r", "reason": "enough"},
+    "withdraw": {"session_id": "s", "queued_id": "q"},
     "abort": {"session_id": "s"},
     "answer": {"session_id": "s", "tool_call_id": "call_0", "approved": False, "data": [1], "reason": "no"},
     "subscribe": {"session_id": "s", "after": 3},
@@ -87,7 +88,7 @@ def body(**fields: Any) -> str:
 
 
 def test_every_action_has_a_model_and_an_example() -> None:
-    assert set(EXAMPLES) == ACTIONS and len(get_args(AnyRequest)) == 32
+    assert set(EXAMPLES) == ACTIONS and len(get_args(AnyRequest)) == 33
 
 
 @pytest.mark.parametrize("action", sorted(EXAMPLES))
@@ -111,7 +112,11 @@ def test_the_schema_has_every_action_and_its_reply() -> None:
     schema = protocol_json_schema()
     Draft202012Validator.check_schema(schema)
     assert set(REPLIES) == ACTIONS == {*schema["properties"]["requests"]["properties"]}
-    assert set(ListedSession.model_fields) == {*SessionState.model_fields, "title"} - {"custom_state", "output"}
+    assert set(ListedSession.model_fields) == {*SessionState.model_fields, "title"} - {
+        "custom_state",
+        "output",
+        "inbox",
+    }
 
 
 @pytest.mark.parametrize("action", sorted(EXAMPLES))

@@ -27,6 +27,7 @@ import type {
   StepFound,
   StreamPage,
   UsageFound,
+  WithdrawnReply,
 } from "./generated.ts";
 import { RunHandle } from "./handle.ts";
 import { SocketLink, type Token } from "./link.ts";
@@ -96,7 +97,9 @@ export class HelixClient {
    * first. `session_id`: one that exists, or a new one that begins with the own prefix (`whoami`). `key`: what makes a repeat,
    * from another page too, find the same run for at least a day; default a new one. If the client uploads files, and there is
    * no user and no `session_id`, the id is `ses_` and the first 32 hexadecimal digits of the key's SHA-256 hash.
-   * Rejects with `agent_already_running` if the session is running, `queue_full` if too many runs wait, and for a file with
+   * `when_running`: whether a message to a session that is running is refused (the default), steers the run, queues for a turn
+   * of its own or interrupts the run; the handle has the `queued_id` of a message that waits.
+   * Rejects with `agent_already_running` if the session is running, `inbox_full` if too many messages wait, `queue_full` if too many runs wait, and for a file with
    * `invalid_file`, `file_missing` or `transfer_failed`.
    */
   async run(
@@ -181,7 +184,7 @@ export class HelixClient {
     await following.makeRoom();
     return await following.starting(async () => {
       const place = (await this.#link.ask(action, fields)) as unknown as Started;
-      const judge = oneRun(place.session_id, place.turn);
+      const judge = oneRun(place.session_id, place.turn, place.run_id);
       return new RunHandle(this, place, following.add(place.stream_id, place.after, judge, !place.replay));
     });
   }
@@ -191,6 +194,11 @@ export class HelixClient {
   /** Ask the run (default: the current one) to stop; state is stored and `resume` goes on. False if it does not run. */
   async interrupt(session_id: string, options: Options<"interrupt", "session_id"> = {}): Promise<boolean> {
     return (await this.ask("interrupt", { session_id, ...options })).interrupted;
+  }
+
+  /** Take back a message that waits in the session's `inbox`: `withdrawn`, or `delivered` or `not_found` if it is too late. */
+  async withdraw(session_id: string, queued_id: string): Promise<WithdrawnReply["withdrawn"]> {
+    return (await this.ask("withdraw", { session_id, queued_id })).withdrawn;
   }
 
   /** Fail the running session for good, its sub-agents too. */

@@ -1268,6 +1268,7 @@ export interface Requests {
   subscribe: Subscribe;
   unsubscribe: Unsubscribe;
   upload: Upload;
+  withdraw: Withdraw;
 }
 /**
  * Fail a run permanently. Idempotent. Result: `{}`.
@@ -2240,7 +2241,8 @@ export interface Retry {
  *
  * Result: `{"session_id", "run_id", "turn", "stream_id", "after", "replay"}`. The run's messages have sequences above
  * `after`. If `replay` is true, some of them were stored before the subscription took effect: `subscribe` with this
- * `after`.
+ * `after`. If the message waits for a run that works, the result has its `queued_id` too. `turn` is 0 if the message's
+ * own run has not begun.
  */
 export interface Run {
   /**
@@ -2317,6 +2319,10 @@ export interface Run {
    * The version of the protocol.
    */
   v: 1;
+  /**
+   * What happens if the session is running. refuse: the request is refused with `agent_already_running`. steer: the working run sees the message before its next model call. The result names the current run. queue: the message gets a run of its own when the working run has ended. interrupt: stops the working run; the message then gets a run of its own. A message that waits has no `state`, and does not edit.
+   */
+  when_running?: "refuse" | "steer" | "queue" | "interrupt";
 }
 /**
  * Receive the stored messages of a stream after a sequence, and then new ones as they arrive.
@@ -2416,6 +2422,33 @@ export interface Upload {
   v: 1;
 }
 /**
+ * Take back a message that waits in the inbox of a session. Result: `{"withdrawn"}`.
+ *
+ * It is `withdrawn`, or `delivered` if the message is in history already, or `not_found` if no such message waits.
+ */
+export interface Withdraw {
+  /**
+   * The name of this action.
+   */
+  action: "withdraw";
+  /**
+   * The client's id for the request. The reply or error repeats it.
+   */
+  id: string;
+  /**
+   * The `id` of a message in `inbox`.
+   */
+  queued_id: string;
+  /**
+   * The session that the request is about.
+   */
+  session_id: string;
+  /**
+   * The version of the protocol.
+   */
+  v: 1;
+}
+/**
  * Results by the `action` of their request.
  */
 export interface Replies {
@@ -2451,6 +2484,7 @@ export interface Replies {
   subscribe: Subscribed;
   unsubscribe: Unsubscribed;
   upload: UploadBegun;
+  withdraw: WithdrawnReply;
 }
 export interface Nothing {}
 /**
@@ -2461,6 +2495,10 @@ export interface Answered {
    * The sequence after which the run's messages begin.
    */
   after: number;
+  /**
+   * The id under which the message waits in the session's `inbox`. None if it started its run at once.
+   */
+  queued_id?: string | null;
   /**
    * Whether messages of the run were stored before the subscription. If so, `subscribe` with this `after`.
    */
@@ -2614,6 +2652,10 @@ export interface UserMessage {
   metadata: {
     [k: string]: unknown;
   };
+  /**
+   * The id under which the message waited for a run (`core.inbox`). Empty if it did not wait.
+   */
+  queued_id: string;
   /**
    * The role of the author, which distinguishes the message types.
    */
@@ -3562,7 +3604,7 @@ export interface RunFound {
    */
   start_sequence: number;
   /**
-   * The status of the run. `running` also means that it waits for a slot.
+   * The status of the run. `running` also means that it waits for a slot, or its message for another run.
    */
   status: "running" | ("completed" | "failed" | "interrupted" | "paused");
   /**
@@ -3574,7 +3616,7 @@ export interface RunFound {
    */
   text?: string | null;
   /**
-   * The number of the run in its session, starting at 1.
+   * The number of the run in its session, starting at 1. 0 if its message still waits in `inbox`.
    */
   turn: number;
   usage?: Usage;
@@ -3588,6 +3630,10 @@ export interface RunRow {
    * The name of the session's agent.
    */
   agent_type: string;
+  /**
+   * The number of messages that were left in the inbox while the run worked, and 1 if older ones waited at its beginning. If it is not 0, the run's effects start what waits.
+   */
+  arrived: number;
   /**
    * The amounts that the run drew from budgets, copied from the session when the run ends. The run's effects return the unused rest.
    */
@@ -3637,7 +3683,7 @@ export interface RunRow {
    */
   head: string;
   /**
-   * The input `message` and `state` of the run. None if it continues without a message.
+   * The input `message`, `state` and `files` of the run. The files are stored in the short form of `core.compact`. None if the run continues without a message.
    */
   input: {
     [k: string]: unknown;
@@ -3914,6 +3960,10 @@ export interface SessionState {
     [k: string]: unknown;
   } | null;
   /**
+   * The messages that wait for the session's run, in the order of their arrival. Empty in lists of sessions.
+   */
+  inbox: WaitingMessage[];
+  /**
    * The time when the worker's lease on an in-process run expires. 0 for other runs, and after the run has ended.
    */
   lease_expires: number;
@@ -3978,6 +4028,41 @@ export interface SessionState {
   version: number;
 }
 /**
+ * A message that waits in a session, as readers see it.
+ */
+export interface WaitingMessage {
+  /**
+   * The text of the message.
+   */
+  content: string;
+  /**
+   * The time of arrival (Unix seconds).
+   */
+  created_at: number;
+  /**
+   * The files of the message.
+   */
+  files: FilePart[];
+  /**
+   * The id with which the message can be withdrawn. The delivered message names it as `queued_id`.
+   */
+  id: string;
+  /**
+   * The JSON object that the caller sent with the message.
+   */
+  metadata: {
+    [k: string]: unknown;
+  };
+  /**
+   * How the message waits.
+   */
+  mode: "steer" | "queue" | "interrupt";
+  /**
+   * The id of the message's own run, if it gets a turn of its own.
+   */
+  run_id: string;
+}
+/**
  * The conversation at a checkpoint, and the stream position from which to continue.
  */
 export interface SessionSnapshot {
@@ -3991,6 +4076,10 @@ export interface SessionSnapshot {
   custom_state: {
     [k: string]: unknown;
   };
+  /**
+   * The messages that wait for the session's run, at the time of the read.
+   */
+  inbox: WaitingMessage[];
   /**
    * The messages at the checkpoint, oldest first: all of them, or only the newest ones if the caller asked for that.
    */
@@ -4394,7 +4483,7 @@ export interface SessionList {
   sessions: ListedSession[];
 }
 /**
- * A `SessionState` without `custom_state` and `output`, and with a title. Times are in Unix seconds.
+ * A `SessionState` without `custom_state`, `output` and `inbox`, and with a title. Times are in Unix seconds.
  */
 export interface ListedSession {
   /**
@@ -4582,6 +4671,10 @@ export interface Started {
    */
   after: number;
   /**
+   * The id under which the message waits in the session's `inbox`. None if it started its run at once.
+   */
+  queued_id?: string | null;
+  /**
    * Whether messages of the run were stored before the subscription. If so, `subscribe` with this `after`.
    */
   replay: boolean;
@@ -4663,6 +4756,15 @@ export interface UploadTarget {
    * The address of the request.
    */
   url: string;
+}
+/**
+ * The result of `withdraw`.
+ */
+export interface WithdrawnReply {
+  /**
+   * The fate of the message. `delivered`: it is in history already. `not_found`: no such message waits.
+   */
+  withdrawn: "withdrawn" | "delivered" | "not_found";
 }
 /**
  * What the client makes of replies.
@@ -4818,6 +4920,7 @@ export type ServiceErrorCode =
   | "contention"
   | "context_too_large"
   | "damaged_row"
+  | "dependency_failed"
   | "fatal_tool_error"
   | "file_missing"
   | "helix_error"

@@ -4,7 +4,7 @@ import type { Feed } from "./feed.ts";
 import type { AgentResult, SessionState, Started, StreamChunk } from "./generated.ts";
 import { behind, chunkOf, oneRun, type StreamMessage } from "./wire.ts";
 
-type RunPlace = Omit<Started, "replay">;
+type RunPlace = Omit<Started, "replay" | "queued_id"> & Partial<Pick<Started, "queued_id">>;
 
 /** A run of a session. It is made of plain ids: `client.handle(session_id, run_id)` makes it again anywhere. Nothing is lost
  *  when it is dropped: the run goes on. */
@@ -13,6 +13,8 @@ export class RunHandle implements AsyncIterable<StreamChunk> {
   readonly run_id: string;
   readonly turn: number;
   readonly stream_id: string;
+  /** The id under which the message waits, for `withdraw`. null if it started its run at once. */
+  readonly queued_id: string | null;
   readonly #client: HelixClient;
   readonly #after: number;
   #first: Feed | undefined;
@@ -24,6 +26,7 @@ export class RunHandle implements AsyncIterable<StreamChunk> {
     this.run_id = place.run_id;
     this.turn = place.turn;
     this.stream_id = place.stream_id;
+    this.queued_id = place.queued_id ?? null;
     this.#client = client;
     this.#after = place.after;
     this.#first = first;
@@ -46,7 +49,7 @@ export class RunHandle implements AsyncIterable<StreamChunk> {
       this.#read = true;
       feed = await this.#feed();
     } else {
-      const judge = oneRun(this.session_id, this.turn);
+      const judge = oneRun(this.session_id, this.turn, this.run_id);
       const wanted = after === undefined ? judge : behind(after, judge);
       feed = await this.#client.feed(this.stream_id, this.#after, wanted);
     }
@@ -105,7 +108,7 @@ export class RunHandle implements AsyncIterable<StreamChunk> {
   }
 
   async #feed(): Promise<Feed> {
-    this.#first ??= await this.#client.feed(this.stream_id, this.#after, oneRun(this.session_id, this.turn));
+    this.#first ??= await this.#client.feed(this.stream_id, this.#after, oneRun(this.session_id, this.turn, this.run_id));
     return this.#first;
   }
 }

@@ -60,13 +60,16 @@ export const wholeStream: Judge = () => "show";
 
 /**
  * For readers that follow one run: from the session's first message of that turn to its end, the sub-agents' messages between
- * included. A later turn means that the run was taken over, and has no end of its own.
+ * included. A later turn means that the run was taken over, and has no end of its own. If `turn` is 0, the run has not begun:
+ * `runId` names it, and everything before its first message is skipped.
  */
-export function oneRun(sessionId: string, turn: number): Judge {
+export function oneRun(sessionId: string, turn: number, runId = ""): Judge {
   let begun = false;
   return (message) => {
-    if (isResync(message)) return "show";
     const own = message.session_id === sessionId;
+    if (turn === 0 && own && message.run_id === runId) turn = message.turn;
+    if (isResync(message)) return "show";
+    if (turn === 0) return "skip";
     if (own && message.turn > turn) return "over";
     if (own && message.turn === turn) {
       begun = true;

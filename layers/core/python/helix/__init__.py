@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from helix.core.usage import Usage as Usage
     from helix.runtime.local import LocalExecutor as LocalExecutor
     from helix.sessions.read import Sessions as Sessions
-    from helix.sessions.read import recover_conversation as recover_conversation
+    from helix.sessions.recovery import recover_conversation as recover_conversation
 
 _NAMES = LazyNames(
     __name__,
@@ -112,7 +112,8 @@ _NAMES = LazyNames(
         "helix.core.tools": "FINISH_TOOL_NAME SUBAGENT_TOOL_PREFIX Tool create_finish_tool create_sub_agent_tool "
         "define_tool is_finish_tool is_sub_agent_tool tool",
         "helix.core.usage": "Usage",
-        "helix.sessions.read": "Sessions recover_conversation",
+        "helix.sessions.read": "Sessions",
+        "helix.sessions.recovery": "recover_conversation",
         "helix.runtime.local": "LocalExecutor",
     },
 )

@@ -19,8 +19,10 @@ from helix.core.chunks import StreamChunk
 from helix.core.errors import InvalidInputError, SessionNotFoundError
 from helix.core.files import Content, FilePart
 from helix.core.handles import CanResumeResult, Confirmation, ResumeMode, RetryMode, SessionState
+from helix.core.inbox import WhenRunning, Withdrawn
 from helix.core.initial import AgentInput
 from helix.core.json import JsonObject, JsonValue
+from helix.core.replies import WithdrawnReply
 from helix.core.wire import Judge, StreamMessage, one_run
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
@@ -100,6 +102,7 @@ class HelixClient:
         metadata: JsonObject | None = None,
         priority: int | None = None,
         key: str | None = None,
+        when_running: WhenRunning = "refuse",
     ) -> RemoteHandle:
         """Start a run: a new session, or the next message of one that is not running.
 
@@ -112,11 +115,16 @@ class HelixClient:
         priority: the place of this run and of the session's later runs in the queue for slots, from -999 to 0. Runs with a
         lower number yield to others. Only the service assigns priorities above 0.
 
+        when_running: what happens if the session is running; see `LocalExecutor.execute`. `withdraw` takes back a message
+        that waits; its handle has the `queued_id`.
+
         Raises `AgentAlreadyRunningError` if the session is running; of several callers exactly one wins. Raises
-        `QueueFullError` if the agent's queue for slots is full.
+        `QueueFullError` if the agent's queue for slots is full, and `InboxFullError` if too many messages wait.
         """
         fields: JsonObject = {"agent": agent, "session_id": session_id, "state": state, "metadata": metadata}
         fields |= {"priority": priority, "tags": None if tags is None else [*tags]}
+        if when_running != "refuse":  # which an older service does not know
+            fields |= {"when_running": when_running}
         if not isinstance(message, Mapping):
             return await self._start("run", await self._with_message(fields, message, key), key)
         if "message" not in message:
@@ -217,7 +225,7 @@ class HelixClient:
         await self.following.make_room()
         with self.following.starting():
             handle = RemoteHandle(self, place := await self.ask(action, fields))
-            judge = one_run(handle.session_id, handle.turn)
+            judge = one_run(handle.session_id, handle.turn, run_id=handle.run_id)
             handle.first = self.following.add(handle.stream_id, handle.after, judge, subscribed=not place.get("replay"))
         return handle
 
@@ -227,6 +235,11 @@ class HelixClient:
         """Ask the run (default: the current one) to stop. Return False if it is not running."""
         fields: JsonObject = {"session_id": session_id, "reason": reason, "run_id": run_id}
         return bool((await self.ask("interrupt", fields))["interrupted"])
+
+    async def withdraw(self, session_id: str, queued_id: str) -> Withdrawn:
+        """Take back a message that waits in the session's inbox. See `LocalExecutor.withdraw`."""
+        found = await self.ask("withdraw", {"session_id": session_id, "queued_id": queued_id})
+        return WithdrawnReply.model_validate(found).withdrawn
 
     async def abort(self, session_id: str, reason: str | None = None, *, run_id: str | None = None) -> None:
         """End the session's run and its sub-agents' runs permanently, with the status failed."""

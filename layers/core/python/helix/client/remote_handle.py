@@ -44,19 +44,21 @@ class RemoteHandle(AgentExecutionHandle[JsonValue]):
         self.session_id, self.run_id = str(place["session_id"]), str(place["run_id"])
         self.stream_id, self.turn = str(place["stream_id"]), int(str(place["turn"]))
         self.after = int(str(place["after"]))
+        queued = place.get("queued_id")
+        self.queued_id = None if queued is None else str(queued)
 
     async def messages(self, *, after: int | None = None) -> AsyncIterator[StreamMessage]:
         if after is None and not self._read:
             self._read, feed = True, await self.feed()
         else:
-            judge = one_run(self.session_id, self.turn)
+            judge = one_run(self.session_id, self.turn, run_id=self.run_id)
             judge = judge if after is None else skip_until(after, judge)
             feed = await self._client.follow_feed(self.stream_id, self.after, judge)
         return self._client.following.read(feed)
 
     async def feed(self) -> Feed:
         if self.first is None:
-            judge = one_run(self.session_id, self.turn)
+            judge = one_run(self.session_id, self.turn, run_id=self.run_id)
             self.first = await self._client.follow_feed(self.stream_id, self.after, judge)
         return self.first
 

@@ -58,6 +58,8 @@ class Request:
     """A JSON object to store with the message."""
     files: Sequence[FilePart] = ()
     """The files of the message."""
+    queued: str = ""
+    """The id under which the message waited in the inbox. Empty if it did not wait."""
     checkpoint: CheckpointRow | None = None
     """The checkpoint that `from_checkpoint` goes back to. None for other modes."""
     failed_run: RunRow | None = None
@@ -299,7 +301,14 @@ def _append(
 def _user(message: str | None, request: Request, run_id: str, now: float) -> UserRow | None:
     if message is None:
         return None
-    return UserRow(content=message, files=[*request.files], run_id=run_id, created_at=now, metadata=request.metadata)
+    return UserRow(
+        content=message,
+        files=[*request.files],
+        run_id=run_id,
+        created_at=now,
+        metadata=request.metadata,
+        queued=request.queued,
+    )
 
 
 def files_of(run_input: JsonObject | None) -> list[FilePart]:

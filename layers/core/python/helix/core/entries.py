@@ -42,11 +42,13 @@ class UserRow(Stored):
     """The files of the message, by their place in the text, in the short form of `core.compact`. The session holds
     them."""
     run_id: str
-    """The run that the message started."""
+    """The run that the message started or steered."""
     created_at: float
-    """The time of that run's claim (Unix seconds)."""
+    """The time at which the message was added to history (Unix seconds)."""
     metadata: JsonObject = Field(default_factory=dict)
     """The JSON object that the caller sent with the message."""
+    queued: str = ""
+    """The id under which the message waited in the inbox. Empty if it did not wait."""
 
 
 class ChildRef(Record):
@@ -226,6 +228,7 @@ def message_of(entry: AnyEntry, lineage: int, index: int) -> UserMessage | Assis
                 files=entry.files,
                 created_at=entry.created_at,
                 metadata=entry.metadata,
+                queued_id=entry.queued,
             )
         case AssistantRow():
             return AssistantMessage(

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from helix.core.chunks import StreamChunk
 from helix.core.errors import InvalidInputError
 from helix.core.files import Content
+from helix.core.inbox import WaitingMessage
 from helix.core.json import JsonObject, JsonValue
 from helix.core.messages import Message, Record
 from helix.core.rows import ErrorInfo, Pending
@@ -121,6 +122,8 @@ class SessionState(Record):
     """The error that the last run ended with. None if it did not fail."""
     pending: list[Pending] = Field(default_factory=list)
     """The calls of a paused or interrupted session that wait for a response, here or in a sub-agent's session."""
+    inbox: list[WaitingMessage] = Field(default_factory=list)
+    """The messages that wait for the session's run, in the order of their arrival. Empty in lists of sessions."""
     usage: Usage = Usage()
     """The usage of all runs."""
     aborted: bool = False
@@ -180,6 +183,8 @@ class SessionSnapshot(Record):
     """The custom state at the checkpoint."""
     pending: list[Pending] = Field(default_factory=list)
     """The pending calls at the time of the read."""
+    inbox: list[WaitingMessage] = Field(default_factory=list)
+    """The messages that wait for the session's run, at the time of the read."""
 
 
 class AgentResult(BaseModel, Generic[OutputT]):
@@ -224,6 +229,8 @@ class AgentExecutionHandle(Protocol[OutputT]):
     """The session of the run."""
     run_id: str
     """The run that the handle follows and controls."""
+    queued_id: str | None
+    """The id under which the caller's message waits, for `withdraw`. None if the message started its run at once."""
 
     async def messages(self, *, after: int | None = None) -> AsyncIterator[StreamMessage]:
         """Return the messages behind `stream` in wire format, including the message that ends the run."""

@@ -111,6 +111,8 @@ class UserMessage(_Stored):
     """The text as the user sent it."""
     files: list[FilePart] = Field(default_factory=list)
     """The files of the message, by their place in the text."""
+    queued_id: str = ""
+    """The id under which the message waited for a run (`core.inbox`). Empty if it did not wait."""
 
 
 class AssistantMessage(_Stored):

@@ -32,17 +32,20 @@ from helix.core.errors import (
     StoreError,
     StreamNotFoundError,
 )
+from helix.core.inbox import InboxFullError, MessageWithdrawnError
 from helix.core.json import JsonObject, clean_text
 
 INTERNAL = "internal_error"
 _DETAILS = ("session_id", "run_id", "reason", "field", "agent_type", "queued", "limit")
-_AGAIN = (AgentAlreadyRunningError, StaleStateError, NotAuthenticatedError, QueueFullError)
+_AGAIN = (AgentAlreadyRunningError, StaleStateError, NotAuthenticatedError, QueueFullError, InboxFullError)
 _MADE: Mapping[type[HelixError], Mapping[str, Any]] = {
     AgentAlreadyRunningError: {"session_id": "", "run_id": None},
     SessionNotFoundError: {"session_id": ""},
     QueueFullError: {"agent_type": "", "queued": 0, "limit": 0},
     AccessDeniedError: {"action": "", "resource": ""},
     FileMissingError: {"address": "", "name": None},
+    InboxFullError: {},
+    MessageWithdrawnError: {},
 }
 """Errors that build their message from fields, with default values for these fields."""
 MAX_MESSAGE = 2_000
@@ -54,6 +57,7 @@ _HTTP: Mapping[type[BaseException], int] = {
     StreamNotFoundError: 404,
     FileMissingError: 404,
     AgentAlreadyRunningError: 409,
+    InboxFullError: 409,
     StaleStateError: 409,
     BodyTooLargeError: 413,
     QueueFullError: 429,

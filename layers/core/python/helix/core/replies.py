@@ -16,6 +16,7 @@ from pydantic.json_schema import models_json_schema
 
 from helix.core.context_replies import ContextFound
 from helix.core.file_requests import FileAddress, UploadBegun, UploadFinished
+from helix.core.inbox import Withdrawn
 from helix.core.json import JsonObject
 from helix.core.messages import Record
 from helix.core.reports import AgentList, BudgetChanged, BudgetList, CostFound, FleetFound, StepFound, UsageFound
@@ -48,7 +49,7 @@ class Authenticated(Record):
     allowed."""
 
 
-class Started(Record):
+class Started(PartialReply):
     """The result of `run`, `resume` and `retry`."""
 
     session_id: str
@@ -63,6 +64,8 @@ class Started(Record):
     """The sequence after which the run's messages begin."""
     replay: bool
     """Whether messages of the run were stored before the subscription. If so, `subscribe` with this `after`."""
+    queued_id: str | None = None
+    """The id under which the message waits in the session's `inbox`. None if it started its run at once."""
 
 
 class Answered(Started):
@@ -77,6 +80,13 @@ class Interrupted(Record):
 
     interrupted: bool
     """Whether the run was asked to stop. False if it had already ended."""
+
+
+class WithdrawnReply(Record):
+    """The result of `withdraw`."""
+
+    withdrawn: Withdrawn
+    """The fate of the message. `delivered`: it is in history already. `not_found`: no such message waits."""
 
 
 class Nothing(Record):
@@ -147,6 +157,7 @@ REPLIES: Final[Mapping[str, type[Record]]] = {
     "retry": Started,
     "answer": Answered,
     "interrupt": Interrupted,
+    "withdraw": WithdrawnReply,
     "abort": Nothing,
     "subscribe": Subscribed,
     "unsubscribe": Unsubscribed,

@@ -12,6 +12,7 @@
     u#<run id>#<step>#<attempt>  attempt  a model call that left no answer in history
     b#<sha256>#<owner> held blob          a stored file that the session holds (`services.blob_rows`)
     q#<id>             head               a request head that depends on the session (`core.request_heads`)
+    i#<id>             waiting            a message that waits for the session's run (`core.inbox`)
 
 Law: numbers are zero-padded, so keys of one kind sort numerically and one query can read a range of them.
 """
@@ -59,6 +60,10 @@ def attempt_sort(run_id: str, step: int, attempt: int) -> str:
 
 def head_sort(ident: str) -> str:
     return f"q#{ident}"
+
+
+def inbox_sort(ident: str) -> str:
+    return f"i#{ident}"
 
 
 def checkpoint_id(session_id: str, step: int, now: float, version: int) -> str:

@@ -126,14 +126,18 @@ class LineageRow(Stored):
 
 
 class StopRow(Stored):
-    """A request to interrupt or abort one run. Its key contains the run id, so the next run never sees it."""
+    """A request to interrupt, abort or steer one run. Its key contains the run id, so the next run never sees it."""
 
     kind: Literal["stop"] = "stop"
     """The tag of this kind of row in the store."""
     run_id: str
-    """The run to stop."""
-    stop: Literal["interrupt", "abort"]
-    """`interrupt` leaves a session that can be resumed. `abort` fails the run permanently."""
+    """The run to stop or to steer."""
+    stop: Literal["interrupt", "abort"] | None = None
+    """`interrupt` leaves a session that can be resumed. `abort` fails the run permanently. None: the run is only
+    steered."""
+    steer: int = 0
+    """The number of messages that were left in the inbox for the run's next model call. The step that takes them sets it
+    to 0."""
     reason: str | None = None
     """The reason that the caller gave, if any."""
     created_at: float = 0

@@ -8,6 +8,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from helix.core.file_checks import MAX_FILES
 from helix.core.files import FilePart
+from helix.core.inbox import WhenRunning
 from helix.core.json import JsonObject, JsonValue
 from helix.core.request_fields import BaseRequest, Key, Name, Priority, Reason, RunId, SessionId, SessionRequest, Text
 
@@ -17,7 +18,8 @@ class Run(BaseRequest):
 
     Result: `{"session_id", "run_id", "turn", "stream_id", "after", "replay"}`. The run's messages have sequences above
     `after`. If `replay` is true, some of them were stored before the subscription took effect: `subscribe` with this
-    `after`.
+    `after`. If the message waits for a run that works, the result has its `queued_id` too. `turn` is 0 if the message's
+    own run has not begun.
     """
 
     action: Literal["run"]
@@ -53,6 +55,15 @@ class Run(BaseRequest):
 
     Without a key, the same applies to a repeated `id` on the same connection.
     """
+    when_running: WhenRunning = "refuse"
+    """What happens if the session is running.
+
+    refuse: the request is refused with `agent_already_running`.
+    steer: the working run sees the message before its next model call. The result names the current run.
+    queue: the message gets a run of its own when the working run has ended.
+    interrupt: stops the working run; the message then gets a run of its own.
+    A message that waits has no `state`, and does not edit.
+    """
     edits: bool = False
     """Whether the message replaces the earlier message with the same `message_id`.
 
@@ -67,6 +78,8 @@ class Run(BaseRequest):
             raise ValueError("give message, or input, and not both")
         if self.edits and None in (self.message_id, self.session_id):
             raise ValueError("edits needs message_id and session_id: which message to edit")
+        if self.when_running != "refuse" and (self.edits or self.state):
+            raise ValueError("a message that may wait has no state, and does not edit: leave when_running out")
         return self
 
 
@@ -112,6 +125,18 @@ class _Stop(SessionRequest):
     """The run to stop. None: the session's current run."""
     reason: Reason | None = None
     """The reason, stored with the run."""
+
+
+class Withdraw(SessionRequest):
+    """Take back a message that waits in the inbox of a session. Result: `{"withdrawn"}`.
+
+    It is `withdrawn`, or `delivered` if the message is in history already, or `not_found` if no such message waits.
+    """
+
+    action: Literal["withdraw"]
+    """The name of this action."""
+    queued_id: Name
+    """The `id` of a message in `inbox`."""
 
 
 class Interrupt(_Stop):

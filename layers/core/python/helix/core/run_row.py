@@ -87,6 +87,9 @@ class RunProgress(Stored):
     (docs/protocol.md#roll-over)."""
     part_step: int = 0
     """The first step that this execution buys. 0 means `first_step`."""
+    arrived: int = 0
+    """The number of messages that were left in the inbox while the run worked, and 1 if older ones waited at its
+    beginning. If it is not 0, the run's effects start what waits."""
     steps: int = 0
     """The number of steps that the run bought. Written when the run ends."""
     last: tuple[int, int] | None = None

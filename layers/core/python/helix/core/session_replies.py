@@ -43,9 +43,9 @@ class RunFound(PartialReply):
     run_id: str
     """The run that the request named."""
     status: Literal["running"] | EndStatus
-    """The status of the run. `running` also means that it waits for a slot."""
+    """The status of the run. `running` also means that it waits for a slot, or its message for another run."""
     turn: int
-    """The number of the run in its session, starting at 1."""
+    """The number of the run in its session, starting at 1. 0 if its message still waits in `inbox`."""
     start_sequence: int
     """The sequence after which the run's messages begin on the stream."""
     output: JsonValue = None
@@ -95,7 +95,7 @@ class SessionFound(PartialReply):
 
 
 class ListedSession(PartialReply):
-    """A `SessionState` without `custom_state` and `output`, and with a title. Times are in Unix seconds."""
+    """A `SessionState` without `custom_state`, `output` and `inbox`, and with a title. Times are in Unix seconds."""
 
     session_id: str
     """The id of the session."""

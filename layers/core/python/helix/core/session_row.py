@@ -196,6 +196,9 @@ class SessionWork(Stored):
     if any. Stored only beside `claim`."""
     pending: list[Pending] = Field(default_factory=list)
     """The calls that a paused session waits for. Empty in other states, and if a budget caused the pause."""
+    inbox: bool = False
+    """Whether messages wait in the inbox that the next run has to take. Set while the session is paused or stopped. The
+    first step of the next run takes those that steer, and the end of that run starts the others."""
     lease_owner: str | None = None
     """The worker that holds the lease on an in-process run. None on AWS, in worker processes, and between runs. In a
     hidden session, the id of its deletion."""

@@ -92,16 +92,21 @@ Verdict = Literal["show", "skip", "last", "over"]
 Judge = Callable[[StreamMessage], Verdict]
 
 
-def one_run(session_id: str, turn: int, *, begun: bool = False) -> Judge:
+def one_run(session_id: str, turn: int, *, begun: bool = False, run_id: str = "") -> Judge:
     """Return a judge for a reader that follows one run. It shows everything from the session's first message of that
     turn until the turn ends, including messages of sub-agents. A later turn means that the run was taken over and has
-    no end message. `begun`: the reader has already seen the first message."""
+    no end message. `begun`: the reader has already seen the first message. `run_id`: the run, if `turn` is 0 because it
+    has not begun. Everything before its first message is skipped."""
 
     def judge(message: StreamMessage) -> Verdict:
-        nonlocal begun
+        nonlocal begun, turn
+        own = message.session_id == session_id
+        if turn == 0 and own and message.run_id == run_id:
+            turn = message.turn
         if is_resync(message):
             return "show"
-        own = message.session_id == session_id
+        if turn == 0:
+            return "skip"
         if own and message.turn > turn:
             return "over"
         if own and message.turn == turn:

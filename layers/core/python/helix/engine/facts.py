@@ -87,8 +87,8 @@ class MessagesAdded:
 @dataclass(frozen=True, slots=True)
 class StepFolded:
     entries: Sequence[AnyEntry]
-    """The step's answer and its calls with their results, in the order of history. Empty if the commit wrote a
-    checkpoint without folding a step."""
+    """The step's answer and its calls with their results, in the order of history, then the messages that steer the run.
+    Empty if the commit wrote a checkpoint only."""
     checkpoint: CheckpointRow
     """The checkpoint that the commit wrote."""
 

@@ -36,7 +36,9 @@ async def judge_stop(
 ) -> StopRow | None:
     """Return the same as `read_stop`, given the run's own stop row (`value`), which has already been read."""
     if value is not None:
-        return StopRow.read(session.session_id, stop_sort(run_id), value)
+        own = StopRow.read(session.session_id, stop_sort(run_id), value)
+        if own.stop is not None:
+            return own
     if session.parent is None:
         return None
     (above,) = await store.get([session_key(session.parent.session_id)])

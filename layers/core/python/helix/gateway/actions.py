@@ -21,10 +21,11 @@ from helix.core.agents import AnyAgent
 from helix.core.errors import DamagedRowError, InvalidInputError
 from helix.core.frames import lagging_frame, message_frames
 from helix.core.handles import AgentExecutionHandle, Confirmation
+from helix.core.inbox import WaitingMessage
 from helix.core.initial import AgentInput
 from helix.core.json import JsonObject, dumps
 from helix.core.requests import Subscribe, Unsubscribe
-from helix.core.run_requests import Abort, AnswerAction, Interrupt, Resume, Retry, Run
+from helix.core.run_requests import Abort, AnswerAction, Interrupt, Resume, Retry, Run, Withdraw
 from helix.core.session_requests import Branch, Clone, Compact, Delete
 from helix.core.session_row import SessionRow
 from helix.core.wire import StreamMessage
@@ -32,6 +33,7 @@ from helix.gateway.backend import Backend, check_root
 from helix.gateway.connections import Connection
 from helix.ports.state_store import ABSENT, Key, Put
 from helix.runtime.edits import edit
+from helix.runtime.handle import find_run
 from helix.services.committing import refused
 from helix.services.file_inputs import ReadContent, ReadFile
 from helix.services.request_keys import HOLDS_S, key_partition, keyed_run
@@ -119,9 +121,13 @@ async def run(backend: Backend, caller: Connection, request: Run, read_files: Re
     if row is None and request.session_id is not None:
         backend.check_prefix(caller.principal, session_id)
         await backend.check_free(session_id)
-    elif row is not None:
+    steered = row is not None and row.status == "running" and request.when_running == "steer"
+    if row is not None and not steered:
         check_root(row)
-    agent = backend.agent(request.agent, caller.principal, session_id)
+    if row is not None and row.parent is not None:
+        agent = await backend.agent_of(row, caller.principal)
+    else:
+        agent = backend.agent(request.agent, caller.principal, session_id)
     message = _parameters(agent, request.input) if request.input is not None else request.message or ""
     named = {"id": request.message_id} if request.message_id else {}
     given = AgentInput(message=message, files=request.files, state=request.state or {}, metadata=named)
@@ -136,6 +142,7 @@ async def run(backend: Backend, caller: Connection, request: Run, read_files: Re
             tags=request.tags,
             metadata=request.metadata,
             priority=request.priority,
+            when_running=request.when_running,
         )
     return await _start_run(backend, caller, request, session_id, row, start)
 
@@ -195,7 +202,8 @@ async def _start_run(
         if row is None and request.subscribe:
             await backend.connections.unsubscribe(caller.connection_id, stream_id)
         raise
-    return await _reply(backend, session_id, handle.run_id, stream_id, after)
+    reply = await _reply(backend, session_id, handle.run_id, stream_id, after)
+    return reply if handle.queued_id is None else {**reply, "queued_id": handle.queued_id}
 
 
 async def subscribe_if_asked(backend: Backend, caller: Connection, stream_id: str, subscribe: bool) -> int:
@@ -221,7 +229,16 @@ def _parameters(agent: AnyAgent, parameters: JsonObject) -> str:
 
 
 async def _reply(backend: Backend, session_id: str, run_id: str, stream_id: str, after: int) -> JsonObject:
-    run = await backend.executor.sessions.get_run(session_id, run_id)
+    run = await find_run(backend.executor.sessions, session_id, run_id)
+    if isinstance(run, WaitingMessage):
+        return {
+            "session_id": session_id,
+            "run_id": run_id,
+            "turn": 0,
+            "stream_id": stream_id,
+            "after": after,
+            "replay": False,
+        }
     begin = min(after, run.start_sequence)  # a run that an earlier delivery started may already have messages
     reply: JsonObject = {"session_id": session_id, "run_id": run_id, "turn": run.turn, "stream_id": stream_id}
     return {**reply, "after": begin, "replay": begin < after}
@@ -234,6 +251,11 @@ async def interrupt(backend: Backend, caller: Connection, request: Interrupt) ->
     await backend.get_owned(caller.principal, request.session_id)
     asked = await backend.executor.interrupt(request.session_id, request.reason, run_id=request.run_id)
     return {"interrupted": asked}
+
+
+async def withdraw(backend: Backend, caller: Connection, request: Withdraw) -> JsonObject:
+    await backend.get_owned(caller.principal, request.session_id)
+    return {"withdrawn": await backend.executor.withdraw(request.session_id, request.queued_id)}
 
 
 async def abort(backend: Backend, caller: Connection, request: Abort) -> JsonObject:

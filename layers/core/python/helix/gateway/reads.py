@@ -14,6 +14,7 @@ from helix.core.agents import AnyAgent
 from helix.core.errors import AgentNotFoundError
 from helix.core.fleet_requests import GetFleet, ListAgents
 from helix.core.handles import SessionState, with_parameters
+from helix.core.inbox import WaitingMessage
 from helix.core.json import JsonObject, size
 from helix.core.request_fields import PAGE
 from helix.core.requests import ReadStream
@@ -33,7 +34,7 @@ from helix.engine.runs.admission import in_line
 from helix.gateway.backend import Backend
 from helix.gateway.connections import Connection
 from helix.ports.state_store import StateStore
-from helix.runtime.handle import result_of
+from helix.runtime.handle import find_run, result_of
 from helix.services.request_heads import head_value, shared_heads
 from helix.sessions.diffs import diff_points
 from helix.sessions.exports import KINDS
@@ -86,8 +87,14 @@ async def get_session(backend: Backend, caller: Connection, request: GetSession)
 
 async def _run(backend: Backend, caller: Connection, row: SessionRow, run_id: str) -> JsonObject:
     """Return the run's outcome, as `AgentResult`. A run in progress has the status `running` and no results yet."""
-    run = await backend.executor.sessions.get_run(row.session_id, run_id)
-    place: JsonObject = {"turn": run.turn, "start_sequence": run.start_sequence}
+    run = await find_run(backend.executor.sessions, row.session_id, run_id)
+    place: JsonObject
+    if isinstance(run, WaitingMessage):  # turn 0: it has not begun
+        info = await backend.executor.streams.info(row.stream_id)
+        start = info.latest_sequence if info is not None else 0
+        place = {"turn": 0, "start_sequence": start}
+        return {"session_id": row.session_id, "run_id": run_id, "status": "running", **place}
+    place = {"turn": run.turn, "start_sequence": run.start_sequence}
     if run.status == "running":
         return {"session_id": row.session_id, "run_id": run_id, "status": "running", **place}
     agent = await backend.agent_of(row, caller.principal)
@@ -112,7 +119,7 @@ async def list_sessions(backend: Backend, caller: Connection, request: ListSessi
         fitting = [state for state, _ in pairs]
         room = request.limit - len(shown)
         for state, title in pairs[:room]:
-            entry = state.model_dump(mode="json", exclude={"custom_state", "output"})
+            entry = state.model_dump(mode="json", exclude={"custom_state", "output", "inbox"})
             shown.append({**entry, "title": title} if request.titles else entry)
         after = page.cursor
         if len(fitting) > room:

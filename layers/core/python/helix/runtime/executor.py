@@ -10,12 +10,19 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self, TypeVar
 
 from helix.core.agents import Agent, AnyAgent
 from helix.core.claim_plan import lapsed, mode_after_lapse
 from helix.core.delivery import Delivery
-from helix.core.errors import CallerError, InvalidInputError, SessionNotFoundError
+from helix.core.errors import (
+    AgentAlreadyRunningError,
+    CallerError,
+    InvalidInputError,
+    RunNotFoundError,
+    SessionNotFoundError,
+)
 from helix.core.files import Content
 from helix.core.handles import (
     AgentExecutionHandle,
@@ -25,16 +32,18 @@ from helix.core.handles import (
     RetryMode,
     check_mode,
 )
+from helix.core.inbox import MessageWithdrawnError, WhenRunning
 from helix.core.initial import AgentInput, Input
 from helix.core.json import JsonObject
 from helix.core.status import ClaimMode
 from helix.core.wire import StreamMessage
 from helix.engine.claims.claim import claim
 from helix.engine.claims.confirm import Answered, answer, wake_parents
+from helix.engine.inbox import leave_message
 from helix.engine.runs.ends import children_left, fail_lapsed, leave_children, sweep_session
 from helix.engine.runs.housekeeping import unfinished
 from helix.engine.seen import Newest
-from helix.runtime.handle import ExecutorHandle, read_run, result_of, wait_run
+from helix.runtime.handle import ExecutorHandle, find_run, read_run, result_of, wait_run
 from helix.runtime.message_files import start_with_files
 from helix.runtime.session_verbs import SessionVerbs
 from helix.services.claim_input import ClaimInput, Opening, check_branch, check_input, check_key, check_session_id
@@ -73,7 +82,8 @@ class Executor(SessionVerbs):
         """Return the result of the run once it is no longer running (`wait_run`). Raises `TimeoutError`, and
         `RunStoppedError` if this process abandoned the run."""
         async with asyncio.timeout(timeout_s):
-            run = await wait_run(self.store, self.sessions, session_id, run_id, self._raise_if_lost)
+            idle = partial(self._complete_effects, session_id)
+            run = await wait_run(self.store, self.sessions, session_id, run_id, self._raise_if_lost, idle)
         return await result_of(agent, self.sessions, run)
 
     # --- starting runs --------------------------------------------------------------------------------------------
@@ -91,6 +101,7 @@ class Executor(SessionVerbs):
         run_id: str | None = None,
         priority: int | None = None,
         key: str | None = None,
+        when_running: WhenRunning = "refuse",
     ) -> AgentExecutionHandle[OutputT]:
         """Start a run in a new session, or with the next message of a session that is not running.
 
@@ -107,8 +118,15 @@ class Executor(SessionVerbs):
         priority: the place in the queue when runs wait for slots, from -999 to 999; higher goes first. It applies to
             this run and to later runs of the session. The default for a new session is 0.
 
-        Raises `AgentAlreadyRunningError` if the session is running: only one of several callers wins. Raises
-        `QueueFullError` if the queue of the agent's waiting runs is full.
+        when_running: what happens if the session is running. `refuse` raises `AgentAlreadyRunningError`; only one of
+            several callers wins. With the other values the message waits in the session's inbox, without `state`.
+            `steer`: the working run sees it before its next model call, and the handle is that of the current run.
+            `queue`: it gets a run of its own after the working run. `interrupt`: it stops the working run, and then gets
+            a run of its own. The handle waits for that run. A paused session keeps the messages that `steer` and `queue`
+            until its calls are answered. `handle.queued_id` names a message that waits, for `withdraw`.
+
+        Raises `QueueFullError` if the queue of the agent's waiting runs is full, and `InboxFullError` if too many
+        messages wait in the session.
         """
         asked, files = await read_input(agent, input)
         self.agents.know(agent)
@@ -135,6 +153,7 @@ class Executor(SessionVerbs):
             opening=Opening(user_id=user_id, tags=tags or [], metadata=metadata or {}),
             priority=priority,
             key=key,
+            when_running=when_running,
             made=made,
         )
         return await self.start_run(agent, target, ask, files)
@@ -181,7 +200,7 @@ class Executor(SessionVerbs):
         if lapsed(session, self.engine.clock.now()):
             claim_mode = mode_after_lapse(mode)
             if claim_mode != "takeover":
-                await fail_lapsed(self.engine, agent, session_id, self._delivery())
+                await self._fail_lapsed(agent, session_id)
         text, files = await read_message(message)
         ask = ClaimInput(claim_mode, text, checkpoint_id=checkpoint_id, opening=Opening(user_id=user_id), key=key)
         return await self.start_run(agent, session_id, ask, files)
@@ -206,7 +225,7 @@ class Executor(SessionVerbs):
         if (known := await self._find_keyed_run(agent, key, user_id)) is not None:
             return known
         await self._check_user(session_id, user_id)
-        await fail_lapsed(self.engine, agent, session_id, self._delivery())
+        await self._fail_lapsed(agent, session_id)
         claim_mode: ClaimMode = "retry" if mode == "from_checkpoint" else "from_start"
         text, files = await read_message(message)
         ask = ClaimInput(claim_mode, text, opening=Opening(user_id=user_id), key=key)
@@ -242,6 +261,35 @@ class Executor(SessionVerbs):
     async def _start(
         self, agent: Agent[Any, OutputT], session_id: str, ask: ClaimInput
     ) -> AgentExecutionHandle[OutputT]:
+        while True:
+            if ask.when_running != "refuse" and (left := await self._leave(agent, session_id, ask)) is not None:
+                return left
+            try:
+                return await self._claim(agent, session_id, ask)
+            except AgentAlreadyRunningError as running:
+                if ask.when_running == "refuse" or running.run_id == ask.run_id:
+                    raise
+
+    async def _leave(
+        self, agent: Agent[Any, OutputT], session_id: str, ask: ClaimInput
+    ) -> AgentExecutionHandle[OutputT] | None:
+        """Leave the message in the session's inbox. None: nothing prevents a run for it."""
+        delivery = self._delivery()
+        try:
+            left = None if ask.made else await leave_message(self.engine, agent, session_id, ask, delivery)
+        except CallerError:  # another delivery of the same request may have won
+            if (known := await self._find_keyed_run(agent, ask.key, ask.opening.user_id)) is None:
+                raise
+            return known
+        if left is None:
+            return None
+        if left.claimed is not None:
+            await self._begin(agent, left.claimed, delivery)
+        return ExecutorHandle(self, agent, session_id, left.run_id, left.message.id)
+
+    async def _claim(
+        self, agent: Agent[Any, OutputT], session_id: str, ask: ClaimInput
+    ) -> AgentExecutionHandle[OutputT]:
         await self._check_room(agent, ask.mode, session_id)
         delivery = self._delivery()
         seen = Newest(None) if ask.made else await self._recover(agent, session_id, ask.mode, delivery)
@@ -262,7 +310,16 @@ class Executor(SessionVerbs):
         """Return the handle of the run that was started under the key, or None."""
         check_key(key)
         known = await keyed_run(self.store, key) if key is not None else None
-        return None if known is None else await self.get_handle(agent, known.session_id, known.run_id, user_id=user_id)
+        if known is None:
+            return None
+        try:
+            handle = await self.get_handle(agent, known.session_id, known.run_id, user_id=user_id)
+        except RunNotFoundError:
+            if known.queued_id is None:
+                raise
+            raise MessageWithdrawnError(known.session_id, known.run_id) from None
+        handle.queued_id = known.queued_id
+        return handle
 
     async def _check_user(self, session_id: str, user_id: str | None) -> None:
         """Raise `InvalidInputError` if the id is not valid, and `SessionNotFoundError` if the session does not belong
@@ -273,12 +330,16 @@ class Executor(SessionVerbs):
             if session is None or not await self.engine.history.belongs(session, user_id):
                 raise SessionNotFoundError(session_id)
 
+    async def _fail_lapsed(self, agent: AnyAgent, session_id: str) -> None:
+        for other in await fail_lapsed(self.engine, agent, session_id, self._delivery()):
+            await self._begin(self.agents.named(other.session.agent_type), other, self._delivery())
+
     async def _recover(self, agent: AnyAgent, session_id: str, mode: ClaimMode, delivery: Delivery) -> Newest:
         """Return the session and its newest runs, after completing the effects of dead processes. A dead run fails if a
         new message follows it."""
         seen = await self.engine.history.newest(session_id)
         if mode in ("execute", "from_checkpoint") and seen.session and lapsed(seen.session, self.engine.clock.now()):
-            await fail_lapsed(self.engine, agent, session_id, delivery)
+            await self._fail_lapsed(agent, session_id)
             seen = await self.engine.history.newest(session_id)
         for other in await sweep_session(self.engine, agent, session_id, delivery, seen=seen):
             await self._begin(self.agents.named(other.session.agent_type), other, self._delivery())
@@ -295,7 +356,7 @@ class Executor(SessionVerbs):
         session = await self.sessions.get(session_id)
         await self._complete_effects(session_id)
         if run_id is not None:
-            await self.sessions.get_run(session_id, run_id)
+            await find_run(self.sessions, session_id, run_id)
         return ExecutorHandle(self, agent, session_id, run_id or session.current_run_id)
 
     async def stream_messages(

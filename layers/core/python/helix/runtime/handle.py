@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from helix.core.agents import Agent
-from helix.core.errors import OperatorError
+from helix.core.errors import OperatorError, RunNotFoundError
 from helix.core.files import Content
 from helix.core.handles import (
     AgentExecutionHandle,
@@ -19,6 +19,7 @@ from helix.core.handles import (
     SessionState,
     with_parameters,
 )
+from helix.core.inbox import MessageWithdrawnError, WaitingMessage
 from helix.core.json import dumps
 from helix.core.rows import Pending
 from helix.core.run_row import RunRow
@@ -47,20 +48,56 @@ class RunStoppedError(OperatorError):
         super().__init__(f"run {run_id!r} stopped in this process and nothing recorded is lost: resume its session")
 
 
+async def find_run(sessions: Sessions, session_id: str, run_id: str) -> RunRow | WaitingMessage:
+    """Return the run's row, or the message of the run if it still waits. Raises `RunNotFoundError`."""
+    try:
+        return await sessions.get_run(session_id, run_id)
+    except RunNotFoundError:
+        for message in await sessions.get_inbox(session_id):
+            if message.run_id == run_id:
+                return message
+        return await sessions.get_run(session_id, run_id)  # the message may have been delivered in between
+
+
+async def wait_begun(sessions: Sessions, session_id: str, run_id: str, idle: Callable[[], Awaitable[None]]) -> RunRow:
+    """Return the run's row once the run has begun. Raises `RunNotFoundError`, which is a `MessageWithdrawnError` if its
+    message was taken back in the meantime. `idle` is called before each wait, and may raise."""
+    waited = False
+    with sessions.store.watch("sessions", session_id) as watch:
+        while True:
+            try:
+                found = await find_run(sessions, session_id, run_id)
+            except RunNotFoundError:
+                if waited:
+                    raise MessageWithdrawnError(session_id, run_id) from None
+                raise
+            if isinstance(found, RunRow):
+                return found
+            waited = True
+            await idle()
+            await watch.changed(LOOK_S)
+
+
 async def wait_run(
-    store: StateStore, sessions: Sessions, session_id: str, run_id: str, look: Callable[[str], None]
+    store: StateStore,
+    sessions: Sessions,
+    session_id: str,
+    run_id: str,
+    look: Callable[[str], None],
+    idle: Callable[[], Awaitable[None]],
 ) -> RunRow:
     """Return the run's row once the run is no longer running. A superseded run reports how it stopped, or the run that
-    aborted it. `look` is called before each wait, and may raise."""
+    aborted it. `look` is called before each wait, and `idle` before each wait for a run that has not begun. Both may
+    raise."""
     with store.watch("sessions", session_id) as watch:
-        run = await sessions.get_run(session_id, run_id)
+        run = await wait_begun(sessions, session_id, run_id, idle)
         while run.status == "running":
-            look(run_id)
+            look(run.run_id)
             await watch.changed(LOOK_S)
-            run = await sessions.get_run(session_id, run_id)
+            run = await sessions.get_run(session_id, run.run_id)
     if run.status == "superseded":
         last = await sessions.get_current_run(session_id)
-        run = last if last.mode == "abort" and last.previous_run_id == run_id else run
+        run = last if last.mode == "abort" and last.previous_run_id == run.run_id else run
     return run
 
 
@@ -74,7 +111,7 @@ async def read_run(
 ) -> AsyncIterator[StreamMessage]:
     """Yield the messages of the run and its sub-agents, from its beginning (or after a sequence) to its end. `idle` is
     called while no message arrives, and may raise. Raises `RunNotFoundError` if the session is deleted."""
-    run = await sessions.get_run(session_id, run_id)
+    run = await wait_begun(sessions, session_id, run_id, idle)
     stream_id = (await sessions.get(session_id)).stream_id
     sequence = run.start_sequence if after is None else after
     # If the log lagged behind the rows, the claim saw an earlier end of it. Messages since then belong to earlier runs.
@@ -89,7 +126,7 @@ async def read_run(
             if verdict in ("last", "over"):
                 return
         if not messages:
-            await sessions.get_run(session_id, run_id)  # raises if the session was deleted
+            await sessions.get_run(session_id, run.run_id)  # raises if the session was deleted
             await idle()
         await streams.wait(stream_id, sequence, LOOK_S)  # returns at once if there is more
 
@@ -127,9 +164,16 @@ def make_result(
 class ExecutorHandle(AgentExecutionHandle[OutputT]):
     _ipython_display_ = show_in_cell
 
-    def __init__(self, executor: Executor, agent: Agent[Any, OutputT], session_id: str, run_id: str) -> None:
+    def __init__(
+        self,
+        executor: Executor,
+        agent: Agent[Any, OutputT],
+        session_id: str,
+        run_id: str,
+        queued_id: str | None = None,
+    ) -> None:
         self._executor, self._agent = executor, agent
-        self.session_id, self.run_id = session_id, run_id
+        self.session_id, self.run_id, self.queued_id = session_id, run_id, queued_id
 
     async def messages(self, *, after: int | None = None) -> AsyncIterator[StreamMessage]:
         return self._executor.stream_messages(self.session_id, self.run_id, after=after)

@@ -174,13 +174,13 @@ class LocalExecutor(Executor):
         """The number of runs that are waiting for a place in this process."""
         return self._places.waiting
 
-    async def _start(
+    async def _claim(
         self, agent: Agent[Any, OutputT], session_id: str, ask: ClaimInput
     ) -> AgentExecutionHandle[OutputT]:
         placed = await self._places.acquire(agent.name)
         task = None
         try:
-            handle = await super()._start(agent, session_id, ask)
+            handle = await super()._claim(agent, session_id, ask)
             if handle.run_id not in self._placed:  # a repeated request finds a run that already has a place
                 task = self._tasks.get(handle.run_id)
         finally:

@@ -9,9 +9,11 @@ from helix.core.delivery import Delivery
 from helix.core.errors import AgentNotFoundError
 from helix.core.files import FilePart
 from helix.core.handles import CanResumeResult, SessionSnapshot, SessionState
+from helix.core.inbox import Withdrawn
 from helix.engine.claims.claim import Claimed
 from helix.engine.compaction import ask_for_summary
 from helix.engine.engine import Engine
+from helix.engine.inbox import withdraw
 from helix.engine.runs.ends import abort, interrupt
 from helix.engine.runs.housekeeping import name_checkpoint
 from helix.runtime.agent_models import Agents
@@ -43,6 +45,11 @@ class SessionVerbs(ABC):
     async def interrupt(self, session_id: str, reason: str | None = None, *, run_id: str | None = None) -> bool:
         """Ask the run to stop, from any process. Return False if it is not running."""
         return await interrupt(self.engine, session_id, run_id, reason)
+
+    async def withdraw(self, session_id: str, queued_id: str) -> Withdrawn:
+        """Take back a message that waits in the session's inbox. Return `withdrawn`, or `delivered` if it is in history
+        already, or `not_found` if no such message waits."""
+        return await withdraw(self.engine, session_id, queued_id)
 
     async def abort(
         self, agent: AnyAgent, session_id: str, reason: str | None = None, *, run_id: str | None = None

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from helix.core.checks import is_int
 from helix.core.errors import InvalidInputError
 from helix.core.files import FilePart
+from helix.core.inbox import WhenRunning, check_when_running
 from helix.core.json import JsonObject, check_json, check_text
 from helix.core.messages import check_message
 from helix.core.rows import CheckpointRow
@@ -80,6 +81,12 @@ class ClaimInput:
     key: str | None = None
     """The key of the request (`services.request_keys`). A claim is refused if its key already has a run. None for no
     key."""
+    when_running: WhenRunning = "refuse"
+    """What happens to the message if the session is running. The claim itself is refused then."""
+    queued: str = ""
+    """The id under which the message waited in the inbox. Empty if it did not wait."""
+    inbox: bool = False
+    """Whether other messages wait in the inbox, which the run has to take."""
     made: bool = False
     """Whether the session's id was generated for this claim. If so, none of the session's rows can exist, and nothing
     is read."""
@@ -131,6 +138,9 @@ def check_input(session_id: str, ask: ClaimInput) -> None:
     if ask.state is not None:
         _check_object(ask.state, "state")
     check_key(ask.key)
+    check_when_running(ask.when_running)
+    if ask.state is not None and ask.when_running != "refuse":
+        raise InvalidInputError("a message with state cannot wait: leave state out, or use when_running='refuse'")
     priority = ask.priority
     if priority is not None and not (is_int(priority) and -MAX_PRIORITY <= priority <= MAX_PRIORITY):
         raise InvalidInputError(f"priority must be a whole number from -{MAX_PRIORITY} to {MAX_PRIORITY}")

@@ -22,7 +22,9 @@ class KeyedRun(NamedTuple):
     session_id: str
     """The session of the run. It may have been deleted since."""
     run_id: str
-    """The run that the first request started."""
+    """The run that the first request started, or the one that its waiting message will have."""
+    queued_id: str | None = None
+    """The id under which the message of the first request waits, or waited. None if it started its run at once."""
 
 
 def key_partition(key: str) -> str:
@@ -34,11 +36,17 @@ def request_key(key: str) -> Key:
 
 
 def key_put(key: str, run: RunRow, now: float) -> Put:
-    value = {"session_id": run.session_id, "run_id": run.run_id, "ttl": int(now + HOLDS_S) + 1}
+    return keyed_put(key, run.session_id, run.run_id, now)
+
+
+def keyed_put(key: str, session_id: str, run_id: str, now: float, queued_id: str | None = None) -> Put:
+    """Record the run that the request started, or the run that a waiting message of the request will have."""
+    waited = {} if queued_id is None else {"queued_id": queued_id}
+    value = {"session_id": session_id, "run_id": run_id, **waited, "ttl": int(now + HOLDS_S) + 1}
     return Put(request_key(key), value, ABSENT)
 
 
 async def keyed_run(store: StateStore, key: str) -> KeyedRun | None:
     """Return the run that was started under the key, or None. Its session may have been deleted since."""
     (value,) = await store.get([request_key(key)])
-    return None if value is None else KeyedRun(value["session_id"], value["run_id"])
+    return None if value is None else KeyedRun(value["session_id"], value["run_id"], value.get("queued_id"))

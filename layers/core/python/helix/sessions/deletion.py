@@ -219,7 +219,9 @@ async def _close_runs(engine: Engine, hidden: SessionRow) -> None:
                 await return_draws(engine, hidden, run)
                 index = [Delete(open_run_key(run.run_id))] if engine.placement.indexes_open_runs else []
                 with suppress(RunNotFoundError):  # another deleter was faster
-                    await close_effects(engine, hidden, run, index)  # now, because its rows are deleted next
+                    # now, because its rows are deleted next
+                    while isinstance(closed := await close_effects(engine, hidden, run, index), RunRow):
+                        run = closed
 
 
 async def _delete_partition(engine: Engine, session_id: str, guard: Sequence[Operation]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -22,6 +21,7 @@ from helix.core.errors import (
     damaged_row,
 )
 from helix.core.handles import CanResumeResult, SessionState, SubSessionRef
+from helix.core.inbox import WaitingMessage, waiting_message
 from helix.core.json import JsonObject, text_size
 from helix.core.messages import AnyMessage, UserMessage, strip_thinking
 from helix.core.prompt import repair_pairs
@@ -31,6 +31,7 @@ from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow
 from helix.engine.claims.claim_rows import index_partition
 from helix.engine.history import DELETING, History, row_key, session_key
+from helix.engine.inbox import read_inbox
 from helix.engine.missing import RowMissingError, StateMissingError
 from helix.ports.state_store import StateStore, Value
 from helix.services.claim_input import check_run_id, check_session_id
@@ -113,7 +114,15 @@ class Sessions:
 
     async def get(self, session_id: str) -> SessionState:
         """Return the session. Raises `SessionNotFoundError`."""
-        return await self._state(await self._existing(session_id))
+        row = await self._existing(session_id)
+        state = await self._state(row)
+        if not row.inbox and row.status != "running":
+            return state
+        return state.model_copy(update={"inbox": await self.get_inbox(session_id)})
+
+    async def get_inbox(self, session_id: str) -> list[WaitingMessage]:
+        """Return the messages that wait for the session's run, in the order of their arrival."""
+        return [waiting_message(row) for row in await read_inbox(self.store, session_id)]
 
     async def can_resume(self, session_id: str, *, now: float | None = None) -> CanResumeResult:
         """Return whether `resume` would continue the session. With `now` (Unix seconds), a running session with an
@@ -367,7 +376,7 @@ class Sessions:
             raise damaged_row(*session_key(row.session_id), first_problem(error)) from error
 
 
-_SAME = (SessionState.model_fields.keys() & SessionRow.model_fields.keys()) - {"pending"}
+_SAME = (SessionState.model_fields.keys() & SessionRow.model_fields.keys()) - {"pending", "inbox"}
 
 
 def get_sub_agent_refs_by_type(refs: Sequence[SubSessionRef], agent_type: str) -> list[SubSessionRef]:
@@ -382,19 +391,3 @@ def _limit(limit: int) -> int:
     if not 1 <= limit <= MAX_PAGE:
         raise InvalidInputError(f"limit is {limit}; it must be between 1 and {MAX_PAGE}")
     return limit
-
-
-class RecoveredConversation(NamedTuple):
-    """A conversation to display or continue."""
-
-    messages: list[AnyMessage]
-    """The messages of the current lineage, with call/result pairs repaired."""
-    can_resume: bool
-    """Whether `resume` would continue it (`Sessions.can_resume`)."""
-
-
-async def recover_conversation(store: StateStore, session_id: str) -> RecoveredConversation:
-    """Return the conversation of a session for display or continuation. Read-only."""
-    sessions = Sessions(store)
-    messages = await sessions.load_conversation_messages(session_id)
-    return RecoveredConversation(messages, (await sessions.can_resume(session_id)).can_resume)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from helix.core.entries import CallRow
+from helix.core.entries import CallRow, UserRow
 from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow
 from helix.core.status import CLAIMS, ENDS, FINAL_RUNS
@@ -82,7 +82,9 @@ def _runs(rows: SessionRows, session: SessionRow, pruned: bool) -> Iterator[str]
         yield f"one_winner_per_claim: turn is {session.turn}, and there are runs of turns {turns}"
     if runs and runs[-1].run_id != session.run_id:
         yield f"one_winner_per_claim: current run is {session.run_id!r}, newest {runs[-1].run_id!r}"
-    if [run.run_id for run in runs] != sorted(rows.runs):
+    waited = {e.run_id for e in rows.entries.values() if isinstance(e, UserRow) and e.queued}  # ids from their arrival
+    ids = [run.run_id for run in runs if run.run_id not in waited]
+    if ids != sorted(ids):
         yield "one_winner_per_claim: run ids do not sort by turn"
     for before, run in zip([None, *runs][:-1], runs, strict=True):
         yield from _run(rows, session, before, run)

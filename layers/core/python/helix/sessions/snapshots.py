@@ -59,6 +59,7 @@ async def _read(sessions: Sessions, streams: StreamManager, session_id: str, new
         offset=offset,
         custom_state=checkpoint.state or {},
         pending=session.pending,
+        inbox=session.inbox,
     )
 
 

@@ -172,7 +172,7 @@ async def _keep_waiting(engine: Engine, rows: Sequence[Row], line: Collection[st
     waits = [ticket is not None and ticket["expires_at"] > now for ticket in tickets]
     runs = {run.run_id: run.session_id for run, keeps in zip(candidates, waits, strict=True) if keeps}
     stops = await engine.store.get([row_key(session_id, stop_sort(run_id)) for run_id, session_id in runs.items()])
-    return {run_id for run_id, stop in zip(runs, stops, strict=True) if stop is None}
+    return {run_id for run_id, stop in zip(runs, stops, strict=True) if stop is None or stop.get("stop") is None}
 
 
 def _candidate(row: Row) -> Candidate:

@@ -10,6 +10,7 @@ from helix.cli.view.base import Question
 from helix.core.errors import AgentAlreadyRunningError, CannotResumeError
 from helix.core.files import Content
 from helix.core.handles import Confirmation, RetryMode
+from helix.core.inbox import WhenRunning
 
 Action = Callable[[Follower], Awaitable[Handle]]
 
@@ -28,8 +29,20 @@ def _when_free(session_id: str | None, start: Action) -> Action:
     return action
 
 
-def run(message: Content, session_id: str | None) -> Action:
-    """Return an action that sends a message to a session, or to a new one."""
+def _now(start: Action) -> Action:
+    async def action(follower: Follower) -> Handle:
+        handle = await start(follower)
+        await follower.follow(handle)
+        return handle
+
+    return action
+
+
+def run(message: Content, session_id: str | None, when_running: WhenRunning | None = None) -> Action:
+    """Return an action that sends a message to a session, or to a new one. Without `when_running`, it first waits until no
+    process owns the session."""
+    if when_running is not None:
+        return _now(lambda f: f.executor.execute(f.agent, message, session_id=session_id, when_running=when_running))
     return _when_free(session_id, lambda f: f.executor.execute(f.agent, message, session_id=session_id))
 
 

@@ -22,6 +22,7 @@ from helix.cli.run.follow import confirmations, exit_code_of, parse_arguments
 from helix.cli.run.partners import Mode, Partner, Result, Showing, partner_at
 from helix.cli.where import Where
 from helix.core.files import Content
+from helix.core.inbox import WhenRunning
 
 Calls = list[str] | None
 
@@ -53,10 +54,14 @@ def run(
     attach: Annotated[
         list[Path] | None, typer.Option("--attach", metavar="FILE", help="Send this file with the message")
     ] = None,
+    when_running: Annotated[
+        WhenRunning | None,
+        typer.Option("--when-running", help="What to do if the session is running [default: wait until it ends]"),
+    ] = None,
 ) -> int:
     asked = Asked(options, where, mode, session, message)
     content: Content = [message, *attach] if attach else message
-    return asked.play(lambda partner: partner.send(content, session), stored=False)
+    return asked.play(lambda partner: partner.send(content, session, when_running), stored=False)
 
 
 def resume(

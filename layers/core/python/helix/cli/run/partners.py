@@ -31,6 +31,7 @@ from helix.core.conversation.items import BUDGET
 from helix.core.errors import CannotResumeError, InvalidInputError, SessionNotFoundError
 from helix.core.files import Content
 from helix.core.handles import AgentExecutionHandle, AgentResult, Confirmation, ResumeMode, RetryMode
+from helix.core.inbox import WhenRunning
 from helix.core.registry import AgentRegistry
 from helix.engine.engine import Settings
 from helix.ports.state_store import StateStore
@@ -116,8 +117,8 @@ class LocalAgent:
         await self.check_model(self._executor.store, session_id)
         return await self._follower.run(action)
 
-    async def send(self, message: Content, session_id: str | None) -> Result:
-        return await self.do(actions.run(message, session_id), session_id)
+    async def send(self, message: Content, session_id: str | None, when_running: WhenRunning | None = None) -> Result:
+        return await self.do(actions.run(message, session_id, when_running), session_id)
 
     async def answer(self, session_id: str, answers: Sequence[Confirmation]) -> Result:
         return await self.do(actions.answer(session_id, answers), session_id)
@@ -191,9 +192,10 @@ class RemoteAgent:
         """Return the command that continues the session."""
         return command("chat", self.name, *self._where.words(), "--session", session_id)
 
-    async def send(self, message: Content, session_id: str | None) -> Result:
+    async def send(self, message: Content, session_id: str | None, when_running: WhenRunning | None = None) -> Result:
+        given: dict[str, Any] = {} if when_running is None else {"when_running": when_running}
         try:
-            handle = await self._client.run(self.name, message, session_id=session_id)
+            handle = await self._client.run(self.name, message, session_id=session_id, **given)
         except SessionNotFoundError as error:
             if self._where.url is None:
                 raise

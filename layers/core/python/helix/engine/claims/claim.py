@@ -226,7 +226,7 @@ async def _request(engine: Engine, session: SessionRow | None, ask: ClaimInput) 
     elif session is not None and ask.mode == "from_start":
         failed = await engine.history.run(session.session_id, session.run_id)
         source = await engine.history.lineage(session.session_id, failed.start_lineage)
-    return Request(ask.mode, ask.message, ask.state, ask.metadata, ask.files, row, failed), source
+    return Request(ask.mode, ask.message, ask.state, ask.metadata, ask.files, ask.queued, row, failed), source
 
 
 async def _state(attempt: Attempt) -> tuple[JsonObject | None, list[JsonObject]]:

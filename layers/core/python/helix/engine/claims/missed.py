@@ -32,6 +32,8 @@ class Missed:
     """The rows of the step's calls with their results, in call order."""
     checkpoints: Sequence[CheckpointRow]
     """The checkpoints of the step, oldest first. The commit of the first one added the step to history."""
+    arrived: Sequence[tuple[int, UserRow]] = ()
+    """The (index, row) pairs of the messages that steered the run after the step."""
 
 
 async def read_missed(engine: Engine, session_id: str, checkpoint_id: str) -> Missed | None:
@@ -51,8 +53,11 @@ async def read_missed(engine: Engine, session_id: str, checkpoint_id: str) -> Mi
     while same < len(points) and (points[same].step, points[same].lineage) == (last.step, last.lineage):
         same += 1
     reported = points[same - 1 :: -1]
-    answer, results = await _step_before(engine, session_id, reported[0])
-    return Missed(answer, results, reported)
+    answer, results, first = await _step_before(engine, session_id, reported[0])
+    lineage = await engine.history.lineage(session_id, last.lineage)
+    after = await engine.history.entries(session_id, lineage, first, last.count) if first < last.count else []
+    arrived = [(first + n, row) for n, row in enumerate(after) if isinstance(row, UserRow) and row.queued]
+    return Missed(answer, results, reported, arrived)
 
 
 async def show_missed(run: RunContext, session: SessionRow) -> None:
@@ -65,21 +70,23 @@ async def show_missed(run: RunContext, session: SessionRow) -> None:
 
 async def _step_before(
     engine: Engine, session_id: str, point: CheckpointRow
-) -> tuple[AssistantRow | None, list[CallRow]]:
-    """Return the answer and the results at the end of the checkpoint's messages. A user's message after them is
-    skipped."""
+) -> tuple[AssistantRow | None, list[CallRow], int]:
+    """Return the answer and the results at the end of the checkpoint's messages, and the index after them. Messages of
+    users follow there."""
     lineage = await engine.history.lineage(session_id, point.lineage)
     start = point.count
     entries: list[AnyEntry] = []
     while start > lineage.start and not any(isinstance(entry, AssistantRow) for entry in entries):
         end, start = start, max(lineage.start, start - STEP_PAGE)
         entries = [*await engine.history.entries(session_id, lineage, start, end), *entries]
-    if entries and isinstance(entries[-1], UserRow):
+    after = point.count
+    while entries and isinstance(entries[-1], UserRow):
         entries.pop()
+        after -= 1
     results: list[CallRow] = []
     while entries and isinstance(entries[-1], CallRow):
         row = entries.pop()
         assert isinstance(row, CallRow)
         results.insert(0, row)
     answer = entries[-1] if entries and isinstance(entries[-1], AssistantRow) else None
-    return answer, results
+    return answer, results, after

@@ -95,11 +95,13 @@ async def note_lost(engine: Engine, session: SessionRow, model: str | None, usag
                 return
 
 
-async def close_effects(engine: Engine, session: SessionRow, run: RunRow, more: Sequence[Operation]) -> bool:
+async def close_effects(engine: Engine, session: SessionRow, run: RunRow, more: Sequence[Operation]) -> bool | RunRow:
     """Mark the ended run's effects as done, together with `more` (which has no conditions), and count the run's usage.
     Return True to the one caller that did it, so usage is reported once. A caller whose transaction got a late response
-    gets False and reports nothing."""
-    spelled: Spelled = {"effects": None, "late_calls": run.late_calls or None}
+    gets False and reports nothing. Return the run's row, and write nothing, if messages were left for the run that
+    `run` does not know of."""
+    arrived = run.arrived
+    spelled: Spelled = {"effects": None, "late_calls": run.late_calls or None, "arrived": arrived or None}
     while run.effects == "open":
         attempts = await _attempts(engine, session.session_id, run.run_id) if run.late_calls or run.claim else []
         reported = await _reported(engine, session.session_id, run.run_id) if run.editions else None
@@ -121,7 +123,9 @@ async def close_effects(engine: Engine, session: SessionRow, run: RunRow, more: 
         if found is None:
             raise RunNotFoundError(f"session {session.session_id!r} has no run {run.run_id!r}")
         run, value = found
-        spelled = _spelled(value, "effects", "late_calls")
+        if run.arrived != arrived and run.effects == "open":
+            return run
+        spelled = _spelled(value, "effects", "late_calls", "arrived")
     return False
 
 

@@ -6,6 +6,7 @@ Law: `finish_run` depends on the run row, not on its writer. Repeating any part 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -33,6 +34,7 @@ from helix.engine.context import RunContext, make_context
 from helix.engine.engine import Engine, logger
 from helix.engine.facts import CommitsMissed, RunCounted, RunEnded, RunFinished, RunStarted
 from helix.engine.history import DELETING, SWEPT_RUNS, row_key, session_key
+from helix.engine.inbox import start_waiting
 from helix.engine.money.reservations import return_draws
 from helix.engine.money.usage import close_effects
 from helix.engine.observers import record, show
@@ -108,11 +110,26 @@ async def _finish_run(
         await record(run, RunFinished(row))
     if session.run_id == run_id:
         await wake_waiting(engine, session_id)
-    done: list[Operation] = [Delete(open_run_key(run_id))] if engine.placement.indexes_open_runs else []
-    if await close_effects(engine, session, row, done):
-        show(run, RunCounted(row))
-        await prune_checkpoints(engine, session_id)
-    return [claimed] if claimed is not None else []
+    next_ = await _close(engine, agent, run, row, delivery)
+    return [one for one in (claimed, next_) if one is not None]
+
+
+async def _close(engine: Engine, agent: AnyAgent, run: RunContext, row: RunRow, delivery: Delivery) -> Claimed | None:
+    """Start what waits for the end of the run, then mark its effects as done. A message may have been left without the
+    knowledge of the worker that ended the run, which the mark is conditional on."""
+    done: list[Operation] = [Delete(open_run_key(row.run_id))] if engine.placement.indexes_open_runs else []
+    claimed: Claimed | None = None
+    while True:
+        if row.arrived and claimed is None:
+            claimed = await start_waiting(engine, agent, row.session_id, delivery)
+        closed = await close_effects(engine, run.session, row, done)
+        if isinstance(closed, RunRow):
+            row = closed
+            continue
+        if closed:
+            show(run, RunCounted(row))
+            await prune_checkpoints(engine, row.session_id)
+        return claimed
 
 
 def _just_ended(run: RunContext) -> tuple[SessionRow, RunRow] | None:
@@ -139,16 +156,21 @@ async def put_stop(engine: Engine, session_id: str, stop: StopRow) -> bool:
     key = row_key(session_id, stop_sort(stop.run_id))
     running = Check(session_key(session_id), held_by_run(stop.run_id))
     value = {"kind": "stop", **stop.dump()}
-    when = ABSENT if stop.stop == "interrupt" else None
+    write: Operation = Put(key, value, ABSENT if stop.stop == "interrupt" else None)
 
     async def written() -> bool:
         (row,) = await engine.store.get([key])
-        return row is not None
+        return row is not None and row.get("stop") is not None
 
-    if await commit(engine, f"stop_{stop.stop}", [running, Put(key, value, when)], written):
-        return True
-    session = await engine.history.existing(session_id)
-    return session.run_id == stop.run_id and session.status == "running" and await written()
+    while not await commit(engine, f"stop_{stop.stop}", [running, write], written):
+        session = await engine.history.existing(session_id)
+        if session.run_id != stop.run_id or session.status != "running":
+            return False
+        if await written():
+            return True
+        # messages steer the run: the row exists
+        write = Update(key, set=value, when=When(equal={"stop": None}))
+    return True
 
 
 async def abort(
@@ -272,21 +294,20 @@ async def _aborted(engine: Engine, session_id: str) -> bool:
     return session is not None and session.aborted
 
 
-async def fail_lapsed(engine: Engine, agent: AnyAgent, session_id: str, delivery: Delivery) -> bool:
-    """Fail a run whose worker's lease has lapsed, so that the session can be claimed in any mode. False if the worker
-    is alive."""
+async def fail_lapsed(engine: Engine, agent: AnyAgent, session_id: str, delivery: Delivery) -> list[Claimed]:
+    """Fail a run whose worker's lease has lapsed, so that the session can be claimed in any mode. Does nothing if the
+    worker is alive. Returns the runs that were claimed by the end of the run."""
     session = await engine.history.existing(session_id)
     now = engine.clock.now()
     if not lapsed(session, now):
-        return False
+        return []
     new = advance(session, now)
     ended = end(new, End("failed", error=CRASHED), now)
     seen = When(equal={**at_version(session).equal, "lease_expires": session.lease_expires})
     failed: list[Operation] = [session_put(new, seen), ended]
     if not await commit(engine, "fail_run", failed, lambda: ended_with(engine, session, "failed")):
-        return False
-    await finish_run(engine, agent, session_id, session.run_id, delivery)
-    return True
+        return []
+    return await finish_run(engine, agent, session_id, session.run_id, delivery)
 
 
 async def fail_run(
@@ -335,6 +356,9 @@ async def sweep_session(
     session and these runs, if the caller has just read them."""
     claimed: list[Claimed] = []
     session, runs = seen or await engine.history.newest(session_id, limit)
+    if session is not None and session.run_id and all(run.run_id != session.run_id for run in runs):
+        with suppress(RunNotFoundError):  # the id of a message that waited for long sorts before those of other runs
+            runs = [*runs, await engine.history.run(session_id, session.run_id)]
     finished = False
     for run in runs:
         if run.status != "running" and run.effects == "open":

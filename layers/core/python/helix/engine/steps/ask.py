@@ -159,14 +159,19 @@ def reads_state(agent: AnyAgent) -> bool:
 
 
 async def prepare(
-    run: RunContext, session: SessionRow, folding: tuple[OpenRows, Fold] | None, new: SessionRow
+    run: RunContext,
+    session: SessionRow,
+    folding: tuple[OpenRows, Fold] | None,
+    new: SessionRow,
+    arrived: Sequence[AnyMessage] = (),
 ) -> Prepared | ErrorInfo:
-    """Build the request for the next step from the view of history and the fold's messages. The request names the model
+    """Build the request for the next step from the view of history, the fold's messages and those that `arrived` for the
+    run. The request names the model
     that the agent's route chose, and includes the answer if it is cached. If history has outgrown the window, the
     request asks for a summary instead. Returns an error if an agent function raises, or if the prompt does not fit any
     model."""
     engine, agent = run.engine, run.agent
-    history = await _history(engine, session, folding)
+    history = [*await _history(engine, session, folding), *arrived]
     view = await engine.history.view(session)
     state: JsonObject | None = None
     if reads_state(agent):

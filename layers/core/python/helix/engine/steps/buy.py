@@ -24,6 +24,7 @@ from helix.engine.context import RunContext
 from helix.engine.engine import Engine, Outcome, Over, Staged
 from helix.engine.facts import BudgetRefused, CallDone, ChildEnded, StepStaged
 from helix.engine.history import call_key
+from helix.engine.inbox import AT_ONCE, Arrived, take_messages
 from helix.engine.money.bounds import bind
 from helix.engine.money.reservations import Refused, Reserved, assume_dead, reserve, return_draws
 from helix.engine.money.usage import assumed_put, note_lost
@@ -37,7 +38,7 @@ from helix.engine.steps.summary import may_shorten, note_overflow, without_summa
 from helix.engine.steps.views import TOO_LONG, Prepared, show_view, write_view
 from helix.engine.stops import judge_stop
 from helix.engine.writing import at_version, entry_put, no_outcome_check, session_put, share_head
-from helix.ports.state_store import Check, Operation, When
+from helix.ports.state_store import Check, Operation, Value, When
 from helix.services.request_heads import head_put
 
 EXCEEDED = "budget_exceeded"
@@ -53,6 +54,20 @@ class Begun:
     """The previous step, which the claim of this step folds. None: no step is waiting to be folded."""
     budgets: int
     """The number of budget changes, as read with the session."""
+    stop: Value | None = None
+    """The run's stop row as read with the session. It says whether messages steer the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Purchase:
+    """The parts of a step's claim."""
+
+    prepared: Prepared
+    """The request to the model."""
+    reserved: Reserved
+    """The worst case of its cost."""
+    arrived: Arrived
+    """The messages that steer the run."""
 
 
 async def buy_step(run: RunContext, step: int, seen: Seen | None = None, view: StepView | None = None) -> Outcome:
@@ -71,14 +86,14 @@ async def buy_step(run: RunContext, step: int, seen: Seen | None = None, view: S
         stop = run.watch.stop or run.late() or await judge_stop(run.engine.store, session, run.run_id, stop_value)
         rows = known or await run.engine.history.open_rows(session, ahead=True)
         if rows is not None and session.step == step - 2:
-            outcome = await _finish_step(run, session, rows, stop, budgets)
+            outcome = await _finish_step(run, Begun(session, None, budgets, stop_value), rows, stop)
         elif stop is not None:  # 3
             await _record_missed(run, session)
             outcome = await stop_run(run, session, stop)
         elif rows is not None:  # 5
             outcome = _adopted(run, session, rows)
         else:
-            outcome = await _buy(run, Begun(session, None, budgets))
+            outcome = await _buy(run, Begun(session, None, budgets, stop_value))
         if outcome is not None:
             return outcome
 
@@ -95,10 +110,9 @@ async def _read_start(run: RunContext, seen: Seen | None, view: StepView | None)
     return None, seen or await run.engine.history.seen(run.session_id, run.run_id)
 
 
-async def _finish_step(
-    run: RunContext, session: SessionRow, rows: OpenRows, stop: StopRow | None, budgets: int
-) -> Outcome | None:
+async def _finish_step(run: RunContext, begun: Begun, rows: OpenRows, stop: StopRow | None) -> Outcome | None:
     """2 to 4: the previous step is staged. Fold it if all its calls are done; otherwise return the missing calls."""
+    session = begun.session
     done = [row for row in rows.calls if row is not None and row.state == "done"]
     assert session.open is not None
     if len(done) < len(rows.calls):
@@ -129,7 +143,7 @@ async def _finish_step(
         return await close_run(run, session, Ending(status, next_=fold.next), folding)
     if stop is not None:
         return await stop_run(run, session, stop, folding)
-    return await _buy(run, Begun(session, folding, budgets))
+    return await _buy(run, replace(begun, folding=folding))
 
 
 async def _write_refused(run: RunContext, session: SessionRow, fold: Fold) -> None:
@@ -177,7 +191,8 @@ async def _buy(run: RunContext, begun: Begun) -> Outcome | None:
         new.context = without_summary(new)
     if not await bind(run, session, new, begun.budgets):
         return None
-    found = await _reserve(run, begun, new)
+    arrived = await take_messages(run, new, begun.stop, AT_ONCE - (len(folding[1].refused) if folding else 0))
+    found = await _reserve(run, begun, new, arrived)
     if found is None:  # the budgets that bind the session have changed
         return None
     if isinstance(found, ErrorInfo):
@@ -191,7 +206,7 @@ async def _buy(run: RunContext, begun: Begun) -> Outcome | None:
         return await close_run(run, session, Ending("failed", error=error), folding)
     if prepared.head.id not in run.known.heads:
         await share_head(run.engine, prepared.head)
-    if not await _claim_step(run, begun, new, attempt, prepared, reserved):
+    if not await _claim_step(run, begun, new, attempt, Purchase(prepared, reserved, arrived)):
         if any(block.draws == new.version for block in new.blocks):
             await _return_draws(run, session)
         return None
@@ -203,12 +218,12 @@ async def _buy(run: RunContext, begun: Begun) -> Outcome | None:
 
 
 async def _reserve(
-    run: RunContext, begun: Begun, new: SessionRow
+    run: RunContext, begun: Begun, new: SessionRow, arrived: Arrived
 ) -> tuple[Prepared, Reserved | Refused] | ErrorInfo | None:
     """Prepare the request and reserve its worst case. If no budget has room for a summary, the step continues without
     one. None: the budgets that bind the session have changed."""
     while True:
-        prepared = await prepare(run, begun.session, begun.folding, new)
+        prepared = await prepare(run, begun.session, begun.folding, new, arrived.messages)
         if isinstance(prepared, ErrorInfo):
             return prepared
         try:
@@ -296,11 +311,12 @@ async def _claim_step(
     begun: Begun,
     new: SessionRow,
     attempt: tuple[int, list[Operation]],
-    prepared: Prepared,
-    reserved: Reserved,
+    purchase: Purchase,
 ) -> bool:
-    """6: in one transaction, fold the previous step if it is complete, claim this step and reserve its worst case. The
-    session's part of the request head is stored with the first claim that names it."""
+    """6: in one transaction, fold the previous step if it is complete, add the messages that steer the run, claim this
+    step and reserve its worst case. The session's part of the request head is stored with the first claim that names
+    it."""
+    prepared, reserved, arrived = purchase.prepared, purchase.reserved, purchase.arrived
     now, session, (number, unheard), plan = run.now(), begun.session, attempt, prepared.plan
     attempt_id = f"{run.delivery.owner}.{session.version}"
     before = session.claim if number > 1 else None
@@ -322,9 +338,10 @@ async def _claim_step(
     row: CheckpointRow | None = None
     if plan.summary is None:
         ops.extend(write_view(new, plan))
-    if begun.folding is not None:
+    if begun.folding is not None or arrived.entries:
         row, puts = fold_checkpoint(new, begun.folding, now)
         ops.extend(puts)
+    ops.extend(arrived.operations)
     if (own := prepared.head.own) is not None and own.id not in run.known.heads:
         ops.append(head_put(session.session_id, own))
     ops = [session_put(new, at_version(session)), *ops, *unheard]
@@ -332,7 +349,7 @@ async def _claim_step(
         return False
     run.known.heads.add(new.head)
     if row is not None:
-        await after_fold(run, session, begun.folding, row)
+        await after_fold(run, session, begun.folding, row, arrived)
     show_view(run, new, plan)
     return True
 

@@ -18,6 +18,7 @@ from helix.core.usage_parts import with_calls
 from helix.engine.context import RunContext
 from helix.engine.engine import Engine, Over
 from helix.engine.facts import StepFolded
+from helix.engine.inbox import Arrived
 from helix.engine.money.reservations import assume_dead
 from helix.engine.money.usage import assumed_put
 from helix.engine.observers import record
@@ -64,17 +65,20 @@ def folded(run: RunContext, session: SessionRow, folding: Folding | None) -> Ses
     )
 
 
-async def after_fold(run: RunContext, before: SessionRow, folding: Folding | None, row: CheckpointRow) -> None:
+async def after_fold(
+    run: RunContext, before: SessionRow, folding: Folding | None, row: CheckpointRow, arrived: Arrived | None = None
+) -> None:
     """Cache and record the messages that this checkpoint's commit added to history."""
     entries: list[AnyEntry] = []
-    history, new = run.engine.history, run.session
+    history, new, steering = run.engine.history, run.session, arrived or Arrived()
     if folding is not None:
         rows, fold = folding
         entries = [rows.answer, *fold.calls]
         history.remember(before, fold.count - len(fold.messages), fold.messages)
         if fold.state is not None:
             history.cache.put_state(new.session_id, new.created_at, row.id, fold.state)
-    await record(run, StepFolded(entries, row))
+    history.remember(before, new.count - len(steering.messages), steering.messages)
+    await record(run, StepFolded([*entries, *steering.entries], row))
 
 
 async def close_run(
