@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from helix.core import chunks as module
+from helix.core import chunk_guards as module
 from helix.core.chunk_envelope import ChunkBase
 from helix.core.chunks import CHUNK_CLASSES, CHUNK_TYPES, KnownChunk, UnknownChunk, chunk_json_schema, parse_chunk
 from helix.core.errors import InvalidInputError

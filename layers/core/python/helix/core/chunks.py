@@ -5,7 +5,7 @@ Law: text is provisional until the `step_committed` of its (session, step, attem
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias, TypeGuard
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
@@ -13,6 +13,7 @@ from helix.core.chunk_envelope import ChunkBase
 from helix.core.errors import InvalidInputError
 from helix.core.json import JsonObject, JsonValue
 from helix.core.messages import Edit
+from helix.core.rows import AskedQuestion
 from helix.core.usage import Usage
 
 
@@ -49,6 +50,8 @@ class ToolStartChunk(ChunkBase):
     """The arguments of the execution: the model's, or the ones that a person approved instead."""
     edited: Edit | None = None
     """Who edited the arguments in an approval, and when. None if `arguments` are the model's."""
+    questions: list[AskedQuestion] = Field(default_factory=list)
+    """The questions that earlier executions asked, with their answers."""
 
 
 class ToolEndChunk(ChunkBase):
@@ -296,8 +299,13 @@ class ToolApprovalRequestChunk(ChunkBase):
     """The JSON schema of `input`. Empty if the agent no longer has the tool."""
     reason: str | None = None
     """Why the tool requires approval, if its rule gives a reason."""
-    kind: Literal["approval", "client", "unknown"] = "approval"
-    """The kind of response: `approval` of the call, the `client`'s result, or a decision about an `unknown` outcome."""
+    kind: Literal["approval", "client", "unknown", "question"] = "approval"
+    """The kind of response: `approval` of the call, the `client`'s result, a decision about an `unknown` outcome, or the
+    answers to the tool's `questions`."""
+    questions: list[AskedQuestion] = Field(default_factory=list)
+    """For `question`, the open questions. Empty for other kinds."""
+    round: int = 0
+    """For `question`, the number that a response may name, as in `core.rows.Pending`. 0 for other kinds."""
 
 
 AnyChunk: TypeAlias = (
@@ -345,55 +353,3 @@ def chunk_json_schema() -> dict[str, Any]:
     if _adapter is None:
         _adapter = TypeAdapter(KnownChunk)
     return _adapter.json_schema()
-
-
-def is_text_delta_chunk(chunk: ChunkBase) -> TypeGuard[TextDeltaChunk]:
-    return isinstance(chunk, TextDeltaChunk)
-
-
-def is_thinking_chunk(chunk: ChunkBase) -> TypeGuard[ThinkingChunk]:
-    return isinstance(chunk, ThinkingChunk)
-
-
-def is_tool_start_chunk(chunk: ChunkBase) -> TypeGuard[ToolStartChunk]:
-    return isinstance(chunk, ToolStartChunk)
-
-
-def is_tool_end_chunk(chunk: ChunkBase) -> TypeGuard[ToolEndChunk]:
-    return isinstance(chunk, ToolEndChunk)
-
-
-def is_sub_agent_start_chunk(chunk: ChunkBase) -> TypeGuard[SubAgentStartChunk]:
-    return isinstance(chunk, SubAgentStartChunk)
-
-
-def is_sub_agent_end_chunk(chunk: ChunkBase) -> TypeGuard[SubAgentEndChunk]:
-    return isinstance(chunk, SubAgentEndChunk)
-
-
-def is_custom_event_chunk(chunk: ChunkBase) -> TypeGuard[CustomEventChunk]:
-    return isinstance(chunk, CustomEventChunk)
-
-
-def is_state_patch_chunk(chunk: ChunkBase) -> TypeGuard[StatePatchChunk]:
-    return isinstance(chunk, StatePatchChunk)
-
-
-def is_error_chunk(chunk: ChunkBase) -> TypeGuard[ErrorChunk]:
-    return isinstance(chunk, ErrorChunk)
-
-
-def is_output_chunk(chunk: ChunkBase) -> TypeGuard[OutputChunk]:
-    return isinstance(chunk, OutputChunk)
-
-
-def is_run_interrupted_chunk(chunk: ChunkBase) -> TypeGuard[RunInterruptedChunk]:
-    return isinstance(chunk, RunInterruptedChunk)
-
-
-def is_run_resumed_chunk(chunk: ChunkBase) -> TypeGuard[RunResumedChunk]:
-    return isinstance(chunk, RunResumedChunk)
-
-
-def is_checkpoint_created_chunk(chunk: ChunkBase) -> TypeGuard[CheckpointCreatedChunk]:
-    return isinstance(chunk, CheckpointCreatedChunk)

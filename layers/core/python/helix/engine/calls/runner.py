@@ -15,16 +15,19 @@ from pydantic import BaseModel, ValidationError
 from helix.core.agents import AnyAgent
 from helix.core.call_results import MAX_RESULT_BYTES, result_content
 from helix.core.chunks import CustomEventChunk
-from helix.core.context import ToolContext, idempotency_key
+from helix.core.context import Emit, ToolContext, idempotency_key
 from helix.core.damage import every_problem
+from helix.core.entries import CallRow
 from helix.core.errors import FatalToolError, InvalidInputError, ToolError
 from helix.core.files import Content
 from helix.core.json import JsonObject, JsonValue, text_of
 from helix.core.messages import ToolCallRequest
+from helix.core.rows import AskedQuestion
 from helix.core.states import refused_state
 from helix.core.tools import AnyTool
 from helix.core.tracker import StateTracker
 from helix.core.usage import Usage
+from helix.engine.calls.questions import Asking, CallAsksError
 from helix.engine.context import RunContext
 from helix.engine.engine import logger
 from helix.engine.facts import ToolCall
@@ -52,18 +55,15 @@ class ToolOutcome:
     """The usage of model calls inside the tool. None: the tool reported no usage."""
     files: list[ReadFile] = field(default_factory=list)
     """The files that the tool returned. They have not been stored yet."""
+    questions: list[AskedQuestion] | None = None
+    """The questions of the call, if one of them has no answer yet. None: the outcome is a result."""
 
 
 async def run_tool(run: RunContext, call: ToolCall, state: JsonObject) -> ToolOutcome:
     """Execute the call. If it raises, its state changes are discarded and it is retried up to `tool.retries` times."""
     agent, session, tool, row = run.agent, run.session, call.tool, call.row
-
-    def emit(event_name: str, data: JsonValue) -> None:
-        chunk = CustomEventChunk(event_name=event_name, data=data)
-        run.stream.put(Writer("call", row.step, row.claim, row.call_id), [chunk])
-
     for attempt in range(tool.retries + 1):
-        tracker = _tracker(agent, state)
+        tracker, asking = _tracker(agent, state), Asking(row.questions)
         if isinstance(tracker, ToolOutcome):
             return tracker
         context: ToolContext[Any] = ToolContext(
@@ -77,16 +77,19 @@ async def run_tool(run: RunContext, call: ToolCall, state: JsonObject) -> ToolOu
             tracker=tracker,
             confirmation=row.confirmation,
             takes_files=run.engine.files is not None,
-            _emit=emit,
+            _emit=_emitter(run, row),
             _cancelled=run.watch.cancelled,
             _secrets=run.engine.secrets,
+            _ask=asking.ask,
         )
         try:
-            result = await _execute(tool, call.request, context)
+            result = await asking.watch(_execute(tool, call.request, context))
             result, files = await _read_files(tool, result)
             content, plain = _checked(agent, tool, result)
             patches = context.tracker.get_patches()
             return ToolOutcome(content, True, plain, patches=patches, usage=_sum(context.usage), files=files)
+        except CallAsksError:
+            return ToolOutcome("", False, usage=_sum(context.usage), questions=asking.open)
         except TimeoutError:
             if tool.retry_timeouts and attempt < tool.retries and not run.watch.cancelled():
                 await run.engine.clock.sleep(0.5 * 2**attempt)
@@ -112,6 +115,14 @@ async def run_tool(run: RunContext, call: ToolCall, state: JsonObject) -> ToolOu
                 continue
             return ToolOutcome(result_content(_message(error), False), False, usage=_sum(context.usage))
     raise AssertionError("unreachable")
+
+
+def _emitter(run: RunContext, row: CallRow) -> Emit:
+    def emit(event_name: str, data: JsonValue) -> None:
+        chunk = CustomEventChunk(event_name=event_name, data=data)
+        run.stream.put(Writer("call", row.step, row.claim, row.call_id), [chunk])
+
+    return emit
 
 
 def _tracker(agent: AnyAgent, state: JsonObject) -> StateTracker[Any] | ToolOutcome:
