@@ -1,7 +1,7 @@
 """A run for crash tests, with parallel and sequential tools, state, a sub-agent, an approval and an output, and its
 recovery."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -21,7 +21,7 @@ from helix import (
 )
 from helix.adapters.models.scripted import Entry
 from helix.core.entries import AssistantRow, CallRow
-from helix.core.json import JsonObject
+from helix.core.json import JsonObject, JsonValue
 from helix.engine.engine import Settings
 from helix.ports.model import LLMAdapter, LLMGenerateInput
 from helix.ports.state_store import StateStore
@@ -155,9 +155,16 @@ def executor(
 
 
 async def settle(
-    workers: LocalExecutor, agent: Agent, session_id: str, *, approve: bool = True, arguments: JsonObject | None = None
+    workers: LocalExecutor,
+    agent: Agent,
+    session_id: str,
+    *,
+    approve: bool = True,
+    arguments: JsonObject | None = None,
+    answers: Mapping[str, JsonValue] | None = None,
 ) -> str:
-    """Resume, retry or answer, as a user does, until the session is completed. Return the last status."""
+    """Resume, retry or answer, as a user does, until the session is completed. Return the last status. `answers`: those to
+    questions, by their text."""
     for _ in range(20):
         state = await workers.sessions.load(session_id)
         if state is None:
@@ -176,7 +183,9 @@ async def settle(
                 if call_id is None:
                     handle = await workers.resume(agent, session_id)
                 else:
-                    answer = Confirmation(call_id, approved=approve, arguments=arguments)
+                    texts = [question.text for pending in state.pending for question in pending.questions]
+                    data = (answers or {})[texts[0]] if texts else None
+                    answer = Confirmation(call_id, approved=approve, data=data, arguments=arguments)
                     handle = await workers.resume(agent, session_id, mode="with_confirmation", confirmation=answer)
             case _:
                 handle = await workers.resume(agent, session_id)
@@ -248,11 +257,12 @@ class Sweep:
         rebuys: bool = False,
         approve: bool = True,
         arguments: JsonObject | None = None,
+        answers: Mapping[str, JsonValue] | None = None,
         settings: Settings | None = None,
     ) -> None:
         self.settings = settings
         self.agent, self.scripted, self.rebuys = agent, scripted, rebuys
-        self.answered: dict[str, Any] = {"approve": approve, "arguments": arguments}
+        self.answered: dict[str, Any] = {"approve": approve, "arguments": arguments, "answers": answers}
         self.outcomes: list[str] = []
         self.states: list[tuple[dict[str, Any], Any]] = []
 

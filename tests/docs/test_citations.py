@@ -30,7 +30,7 @@ SECTIONS: dict[str, list[type[BaseModel]]] = {
     "row-head": [request_heads.HeadRow, request_heads.RequestHead, request_heads.HeadTool],
     "row-view": [view_row.ViewRow, view_row.ContextMark],
     "row-parts": [
-        *(rows.ErrorInfo, rows.Pending),
+        *(rows.ErrorInfo, rows.Pending, rows.AskedQuestion),
         *(session_row.OpenStep, session_row.StepClaim, session_row.Block, session_row.Bounds, session_row.Parent),
         entries.ChildRef,
     ],

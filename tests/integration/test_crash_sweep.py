@@ -28,7 +28,7 @@ from tests.support_crash import (
     settle,
 )
 
-from helix import Agent, LocalExecutor, MemoryStateStore
+from helix import Agent, LocalExecutor, MemoryStateStore, Question, ToolContext, tool
 from helix.adapters.models.scripted import Entry
 from helix.core.errors import AgentAlreadyRunningError, SessionExistsError
 from helix.core.steps import AnyStepResult
@@ -88,6 +88,34 @@ async def test_an_approval_with_other_arguments() -> None:
     await sweep.everywhere(act)
     assert set(sweep.outcomes) == {"completed"}
     assert all(sorted(state["seen"]) == ["gated z", "y"] for state, _ in sweep.states)
+
+
+@pytest.mark.parametrize("approve", [True, False])
+async def test_questions_and_their_answers(approve: bool) -> None:
+    """Each question is asked until it has its answer, and no answer is lost or given to another question."""
+
+    @tool
+    async def survey(ctx: ToolContext[Notes]) -> str:
+        """Ask twice."""
+        first, second = await ctx.ask(Question("First?")), await ctx.ask(Question("Second?"))
+        with ctx.draft() as notes:
+            notes.seen.append(f"{first} {second}")
+        return f"{first} {second}"
+
+    asking = Agent(name="asking", system_prompt="Ask.", tools=[survey, look], state_schema=Notes, llm_config=CONFIG)
+    script: list[Entry] = [{"tool_calls": [call("survey"), call("look", topic="y")]}, "done"]
+    given = {"First?": "one", "Second?": "two"}
+    sweep = Sweep(asking, model(asking=script), approve=approve, answers=given)
+
+    async def act(workers: LocalExecutor) -> None:
+        result = await (await workers.execute(asking, "begin", session_id=S)).result()
+        assert result.status == "paused"
+        await settle(workers, asking, S, approve=approve, answers=given)
+
+    await sweep.everywhere(act)
+    assert set(sweep.outcomes) == {"completed"}
+    seen = ["one two", "y"] if approve else ["y"]
+    assert all(sorted(state["seen"]) == seen for state, _ in sweep.states)
 
 
 @pytest.mark.slow

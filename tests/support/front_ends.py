@@ -21,8 +21,9 @@ from helix.http.turns import Turn, agui_messages, conversation, get_owned, start
 from helix.runtime.executor import Executor
 from helix.stream.agui import AgUiEncoder
 from helix.stream.agui_open import Joining
+from helix.stream.ui_calls import shown_call
 from helix.stream.ui_fold import UIMessageFold
-from helix.stream.ui_messages import UIMessageEncoder, Version, shown_call
+from helix.stream.ui_messages import UIMessageEncoder, Version
 
 JS = Path(__file__).parents[1] / "js"
 Event = tuple[Position, JsonObject]

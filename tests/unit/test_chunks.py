@@ -10,7 +10,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from tests.support.chunk_samples import CHUNKS
 
-from helix.core import chunks as module
+from helix.core import chunk_guards as module
 from helix.core.chunk_envelope import ChunkBase, NoticeChunk
 from helix.core.chunks import CHUNK_CLASSES, CHUNK_TYPES, KnownChunk, UnknownChunk, chunk_json_schema, parse_chunk
 from helix.core.errors import InvalidInputError

@@ -77,7 +77,9 @@ def of_item(item: Item) -> list[Any]:
 
 
 def shown(call: Call) -> list[Any]:
-    asked = [call.kind, call.parameters, call.reason, call.edited and call.edited.by]
+    asked: list[Any] = [call.kind, call.parameters, call.reason, call.edited and call.edited.by]
+    if call.round:
+        asked += [call.round, [[question.text, question.data] for question in call.questions]]
     ended = [call.result, call.error, call.child and call.child.id]
     return [of_call(call), call.name, call.arguments, call.attempt, asked, ended]
 

@@ -25,6 +25,7 @@ export interface Schema {
   properties?: Record<string, Schema>;
   required?: string[];
   enum?: unknown[];
+  items?: Schema;
 }
 
 interface Config {

@@ -11,6 +11,7 @@ const TITLES = {
   approval: "Approve this call?",
   client: "This call waits for your result",
   unknown: "The outcome of this call is unknown",
+  question: "This call asks you",
 };
 
 export function ApprovalForm({ call, session }: { call: Call; session: OpenSession }) {
@@ -55,7 +56,7 @@ export function ApprovalForm({ call, session }: { call: Call; session: OpenSessi
         )}
       </p>
       {kind === "approval" && asJson === undefined && (
-        <Fields call={call} schema={schema} texts={texts} change={(name, text) => setTexts({ ...texts, [name]: text })} />
+        <Fields args={call.arguments} schema={schema} texts={texts} change={(name, text) => setTexts({ ...texts, [name]: text })} />
       )}
       {kind === "approval" && asJson !== undefined && (
         <label class="field">
@@ -124,19 +125,19 @@ export function ApprovalForm({ call, session }: { call: Call; session: OpenSessi
 }
 
 interface FieldsGiven {
-  call: Call;
+  args: Record<string, unknown>;
   schema: Schema | undefined;
   texts: Record<string, string>;
   change: (name: string, text: string) => void;
 }
 
-function Fields({ call, schema, texts, change }: FieldsGiven) {
-  const names = [...new Set([...Object.keys(schema?.properties ?? {}), ...Object.keys(call.arguments)])];
+export function Fields({ args, schema, texts, change }: FieldsGiven) {
+  const names = [...new Set([...Object.keys(schema?.properties ?? {}), ...Object.keys(args)])];
   if (names.length === 0) return <p class="quiet">It has no arguments.</p>;
   return (
     <div class="fields">
       {names.map((name) => {
-        const type = typeOf(name, call.arguments, schema);
+        const type = typeOf(name, args, schema);
         const text = texts[name] ?? "";
         const described = schema?.properties?.[name]?.description;
         const choices = schema?.properties?.[name]?.enum;
@@ -187,7 +188,7 @@ function textsOf(args: Record<string, unknown>): Record<string, string> {
 }
 
 /** Throws what to say of a field that is not of its type. An empty field that was empty before is left out. */
-function valuesOf(texts: Record<string, string>, args: Record<string, unknown>, schema: Schema | undefined): Record<string, unknown> {
+export function valuesOf(texts: Record<string, string>, args: Record<string, unknown>, schema: Schema | undefined): Record<string, unknown> {
   const made: Record<string, unknown> = {};
   for (const [name, text] of Object.entries(texts)) {
     if (text === "" && !(name in args)) continue;

@@ -1,6 +1,7 @@
 // A call of a tool or a sub-agent: its arguments, what it waits for, its result; a sub-agent's conversation inside.
 import { useEffect, useState } from "preact/hooks";
 import { ApprovalForm } from "./approval.tsx";
+import { QuestionForm } from "./question.tsx";
 import { type Call, SUBAGENT } from "./fold.ts";
 import { Files } from "./files.tsx";
 import { count, inline, parsed } from "./format.ts";
@@ -63,10 +64,20 @@ function Body({ call, rev, session, target }: Given) {
   const result = call.error ?? (typeof call.result === "string" ? parsed(call.result) : call.result);
   return (
     <div class="call-body">
-      {call.state === "waiting" ? (
+      {call.state === "waiting" && call.kind === "question" ? (
+        <QuestionForm key={`${call.id}/${call.round}`} call={call} session={session} />
+      ) : call.state === "waiting" ? (
         <ApprovalForm key={call.id} call={call} session={session} />
       ) : (
         <>
+          {call.questions.map((question) => (
+            <>
+              <h4>
+                <Text of={question.text} />
+              </h4>
+              <Code of={question.data} label={`Answer to ${question.text}`} />
+            </>
+          ))}
           <h4>Arguments{call.edited ? `, edited by ${call.edited.by ?? "the operator"}` : ""}</h4>
           <Code of={call.arguments} label={`Arguments of ${call.name}`} />
         </>

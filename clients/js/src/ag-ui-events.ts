@@ -8,6 +8,7 @@ import type { Call } from "./conversation/items.ts";
 import { HelixError } from "./errors.ts";
 import { DEFAULTS, UI_FIELDS } from "./generated.ts";
 import { applyPatches, type JsonObject } from "./patches.ts";
+import { answersSchema, questionId, shownQuestion } from "./question-parts.ts";
 import { shownCall } from "./turns.ts";
 import { NO_USAGE, type Usage, usageFields, withUsage } from "./usage.ts";
 import type { StreamMessage } from "./wire.ts";
@@ -311,6 +312,7 @@ export class AgUiEncoder {
   #call(writer: Writer, change: CallChange): void {
     switch (change.type) {
       case "CallStarted":
+        this.#asked.delete(questionId(this.#idOf(change.call), change.call.round));
         return this.#showCall(writer, change.call);
       case "CallAsked":
         return this.#ask(writer, change.call);
@@ -336,8 +338,18 @@ export class AgUiEncoder {
   #ask(writer: Writer, call: Call): void {
     this.#showCall(writer, call);
     const id = this.#idOf(call);
+    if (call.kind === "question") return this.#askQuestions(writer, call);
     const about = { id, reason: `helix:${call.kind}`, toolCallId: id, metadata: { tool: call.name }, ...writer.tag };
     this.#asked.set(id, call.kind === "client" ? about : { ...about, responseSchema: ANSWER });
+  }
+
+  #askQuestions(writer: Writer, { name, questions, round, ...call }: Call): void {
+    const toolCallId = shownCall(this.#root, call.step.conversation.id, call.id);
+    const id = questionId(toolCallId, round);
+    const metadata = { tool: name, questions: questions.map(shownQuestion) };
+    const message = questions.map(({ text }) => text).join("\n");
+    const about = { id, reason: "helix:question", toolCallId, metadata, message, responseSchema: answersSchema(questions) };
+    this.#asked.set(id, { ...about, ...writer.tag });
   }
 
   #showCall(writer: Writer, call: Call): void {
@@ -359,6 +371,7 @@ export class AgUiEncoder {
   #endCall(writer: Writer, call: Call): void {
     const toolCallId = this.#idOf(call);
     this.#asked.delete(toolCallId);
+    this.#asked.delete(questionId(toolCallId, call.round));
     if (this.#results.has(toolCallId)) return;
     this.#results.add(toolCallId);
     if (!this.#talk.hasCall(toolCallId)) this.#showCall(writer, call);

@@ -225,6 +225,7 @@ function answerOf({ status, payload }: { status: string; payload?: unknown }): A
       data,
       ...(typeof reason === "string" && { reason }),
       ...(edited !== undefined && { arguments: edited }),
+      answer: { approved: resolved, data: payload, result: true },
     };
   }
   if (resolved) return { approved: true, data: payload, result: true };

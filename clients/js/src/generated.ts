@@ -1047,9 +1047,9 @@ export interface ToolApprovalRequestChunk {
     [k: string]: unknown;
   };
   /**
-   * The kind of response: `approval` of the call, the `client`'s result, or a decision about an `unknown` outcome.
+   * The kind of response: `approval` of the call, the `client`'s result, a decision about an `unknown` outcome, or the answers to the tool's `questions`.
    */
-  kind: "approval" | "client" | "unknown";
+  kind: "approval" | "client" | "unknown" | "question";
   /**
    * The JSON schema of `input`. Empty if the agent no longer has the tool.
    */
@@ -1057,9 +1057,17 @@ export interface ToolApprovalRequestChunk {
     [k: string]: unknown;
   };
   /**
+   * For `question`, the open questions. Empty for other kinds.
+   */
+  questions: AskedQuestion[];
+  /**
    * Why the tool requires approval, if its rule gives a reason.
    */
   reason: string | null;
+  /**
+   * For `question`, the number that a response may name, as in `core.rows.Pending`. 0 for other kinds.
+   */
+  round: number;
   /**
    * The run that wrote the chunk.
    */
@@ -1092,6 +1100,33 @@ export interface ToolApprovalRequestChunk {
    * The tag of this chunk on the wire.
    */
   type: "tool_approval_request";
+}
+/**
+ * A question that a tool asked while it ran, and its answer.
+ */
+export interface AskedQuestion {
+  /**
+   * The JSON schema of the answer.
+   */
+  answer_schema: {
+    [k: string]: unknown;
+  };
+  /**
+   * Whether the question has an answer.
+   */
+  answered: boolean;
+  /**
+   * The answer. None until there is one.
+   */
+  data: unknown;
+  /**
+   * Why the tool did not accept the last answer. None if the question was not asked before.
+   */
+  problem: string | null;
+  /**
+   * The text that the person reads.
+   */
+  text: string;
 }
 /**
  * The result of a call, sent once per call.
@@ -1186,6 +1221,10 @@ export interface ToolStartChunk {
    * The edit of the arguments in an approval. None if `arguments` are the model's.
    */
   edited: Edit | null;
+  /**
+   * The questions that earlier executions asked, with their answers.
+   */
+  questions: AskedQuestion[];
   /**
    * The run that wrote the chunk.
    */
@@ -1332,6 +1371,10 @@ export interface AnswerAction {
    * The reason for a denial, which the model sees.
    */
   reason?: string | null;
+  /**
+   * The `round` of the questions that `data` answers. If the call asks other questions by now, the request is refused.
+   */
+  round?: number | null;
   /**
    * The session that the request is about.
    */
@@ -2990,9 +3033,9 @@ export interface Pending {
    */
   edited: Edit | null;
   /**
-   * The kind of response that the call waits for. `approval`: a person's approval. `client`: the result of a tool that the client executes. `unknown`: a decision about the outcome of a call whose worker died. `child`: the call's sub-agent is paused or interrupted.
+   * The kind of response that the call waits for. `approval`: a person's approval. `client`: the result of a tool that the client executes. `unknown`: a decision about the outcome of a call whose worker died. `question`: the answers to the tool's `questions`. `child`: the call's sub-agent is paused or interrupted.
    */
-  kind: "approval" | "client" | "unknown" | "child";
+  kind: "approval" | "client" | "unknown" | "question" | "child";
   /**
    * The JSON schema of the arguments. It is never stored: reads fill it in if they know the agent. Otherwise it is empty.
    */
@@ -3000,9 +3043,17 @@ export interface Pending {
     [k: string]: unknown;
   };
   /**
+   * For `question`, the open questions. They are never stored here: reads take them from the call's row.
+   */
+  questions: AskedQuestion[];
+  /**
    * Why the tool's rule requires approval. None if the rule gives no reason.
    */
   reason: string | null;
+  /**
+   * For `question`, a number that grows with each round of questions of the call. A response may name it, so that a repeated response never answers a later question. 0 for other kinds.
+   */
+  round: number;
   /**
    * The tool that the model called.
    */
@@ -5024,7 +5075,9 @@ export const DEFAULTS: {
       "input": {},
       "kind": "approval",
       "parameters": {},
-      "reason": null
+      "questions": [],
+      "reason": null,
+      "round": 0
     },
     "tool_end": {
       "arguments": null,
@@ -5034,7 +5087,8 @@ export const DEFAULTS: {
     },
     "tool_start": {
       "arguments": {},
-      "edited": null
+      "edited": null,
+      "questions": []
     }
   },
   "usage": {

@@ -16,6 +16,8 @@ export interface Answer {
   data?: unknown;
   arguments?: Record<string, unknown>;
   result: boolean | undefined;
+  /** The response if the call asks questions, where that differs. */
+  answer?: Answer;
   shown?: unknown;
 }
 
@@ -91,10 +93,13 @@ export async function giveAnswers(
   const before = await client.getSession(session_id);
   const waiting = await questionsOf(client, before);
   let answered = 0;
-  for (const [id, { result, shown, ...answer }] of answers) {
+  for (const [id, given] of answers) {
     const asked = waiting.get(id);
-    if (asked === undefined || (result !== undefined && result !== (asked.kind === "client"))) continue;
-    const call = { session_id: asked.session_id, tool_call_id: asked.call_id };
+    const isResult = asked?.kind === "client" || asked?.kind === "question";
+    const { result, shown, answer: _, ...answer } = (asked?.kind === "question" && given.answer) || given;
+    if (asked === undefined || (result !== undefined && result !== isResult)) continue;
+    const round = asked.kind === "question" && { round: asked.round };
+    const call = { session_id: asked.session_id, tool_call_id: asked.call_id, ...round };
     if (shown !== undefined && answer.arguments === undefined && answer.approved && asked.kind === "approval") {
       if (!same(asked.arguments as Json, shown as Json)) answer.arguments = shown as Record<string, unknown>;
     }

@@ -3,6 +3,7 @@ import type { HelixClient } from "./client.ts";
 import { CONTINUES } from "./conversation/changes.ts";
 import { HelixError } from "./errors.ts";
 import type { RunRow, SessionState } from "./generated.ts";
+import { questionId } from "./question-parts.ts";
 import type { Judge, StreamMessage } from "./wire.ts";
 
 const RUNS = 100;
@@ -158,6 +159,8 @@ export interface Question {
   call_id: string;
   kind: string;
   arguments: object;
+  /** The round of the questions that a tool asks. */
+  round: number;
 }
 
 /** The calls of the session and of its sub-agents that wait for the user, by their id on a page. */
@@ -165,10 +168,11 @@ export async function questionsOf(client: HelixClient, root: SessionState): Prom
   const found = new Map<string, Question>();
   const stack = [root];
   for (let state = stack.pop(); state !== undefined; state = stack.pop()) {
-    for (const { call_id, kind, child_session_id, arguments: given } of state.pending) {
+    for (const { call_id, kind, child_session_id, arguments: given, round } of state.pending) {
       const { session_id } = state;
-      const question = { session_id, call_id, kind, arguments: given };
-      if (kind !== "child") found.set(shownCall(root.session_id, session_id, call_id), question);
+      const question = { session_id, call_id, kind, arguments: given, round };
+      const shown = shownCall(root.session_id, session_id, call_id);
+      if (kind !== "child") found.set(kind === "question" ? questionId(shown, round) : shown, question);
       else if (child_session_id !== null) stack.push(await client.getSession(child_session_id));
     }
   }

@@ -6,6 +6,7 @@ import { Conversation } from "./conversation/conversation.ts";
 import type { Call, Part, Question, Step } from "./conversation/items.ts";
 import { UI_FIELDS } from "./generated.ts";
 import { type Json, same } from "./patches.ts";
+import { QuestionParts } from "./question-parts.ts";
 import { shownCall } from "./turns.ts";
 import { NO_USAGE, type Usage, usageFields, withUsage } from "./usage.ts";
 import type { StreamMessage } from "./wire.ts";
@@ -30,6 +31,7 @@ const textOf = (value: unknown): string => (typeof value === "string" ? value : 
 /** Stream messages in, AI SDK parts out. Feed it from the first message of a run that starts a page's message. */
 export class UIMessageEncoder {
   readonly #root: string;
+  #questions = new QuestionParts((part) => this.#emit(part as UIMessageChunk));
   #sequence = 0;
   #messageId = "";
   #out: UIMessageChunk[] = [];
@@ -112,6 +114,7 @@ export class UIMessageEncoder {
     [this.#messageId, this.#conversation] = [runId, new Conversation(this.#root)];
     [this.#started, this.#stepOpen, this.#open, this.#usage] = [false, false, undefined, NO_USAGE];
     [this.#steps, this.#calls, this.#children] = [new Set(), new Map(), new Map()];
+    this.#questions = new QuestionParts((part) => this.#emit(part as UIMessageChunk));
   }
 
   #start(): void {
@@ -273,9 +276,11 @@ export class UIMessageEncoder {
   #call(change: CallChange): void {
     switch (change.type) {
       case "CallStarted":
-        return this.#answered(this.#showCall(change.call), true);
+        this.#answered(this.#showCall(change.call), true);
+        return this.#questions.close(this.#idOf(change.call), change.call);
       case "CallAsked": {
         const shown = this.#showCall(change.call);
+        if (change.call.kind === "question") return this.#questions.ask(this.#idOf(change.call), change.call);
         shown.asked = change.call.kind;
         return this.#ask(shown);
       }
@@ -308,6 +313,7 @@ export class UIMessageEncoder {
     const success = call.state === "done";
     const denied = (shown.asked === "approval" || shown.asked === "unknown") && !success;
     const errorText = call.error || textOf(call.result);
+    this.#questions.close(this.#idOf(call), call, success ? undefined : errorText);
     if (denied && shown.requested) return this.#deny(shown, errorText);
     this.#answered(shown, !denied, denied ? { reason: errorText } : {});
     if (success) this.#output(call, call.result);
@@ -389,11 +395,11 @@ export class UIMessageEncoder {
     }
   }
 
-  /** What the run waits for. A sub-agent's call has an output of its own until its answer comes, because a page goes on by
-   *  itself only when no other call of the step is open. */
+  /** What the run waits for. A sub-agent's call, and one that asks questions, has an output of its own until its answer comes,
+   *  because a page goes on by itself only when no other call of the step is open. */
   #wait(): void {
     for (const { call, done, child } of this.#calls.values()) {
-      if (!done && child) this.#output(call, { status: "paused" });
+      if (!done && (child || this.#questions.isOpen(this.#idOf(call)))) this.#output(call, { status: "paused" });
     }
   }
 

@@ -68,7 +68,8 @@ function ofItem(item: Item): unknown[] {
 }
 
 function shown(call: Call): unknown[] {
-  const asked = [call.kind, call.parameters, call.reason, call.edited?.by ?? null];
+  const asked: unknown[] = [call.kind, call.parameters, call.reason, call.edited?.by ?? null];
+  if (call.round > 0) asked.push(call.round, call.questions.map(({ text, data }) => [text, data]));
   const ended = [call.result, call.error, call.child?.id ?? null];
   return [ofCall(call), call.name, call.arguments, call.attempt, asked, ended];
 }

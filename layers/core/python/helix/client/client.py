@@ -180,6 +180,7 @@ class HelixClient:
         data: JsonValue = None,
         reason: str | None = None,
         arguments: JsonObject | None = None,
+        round: int | None = None,
     ) -> RemoteHandle:
         """Answer a call that is waiting in the session or in one of its sub-agents. Return a handle of the session's
         current run.
@@ -189,8 +190,12 @@ class HelixClient:
 
         arguments: for an approval, the arguments that replace the model's. Raises `InvalidInputError` if they do not fit
         the tool's schema.
+        round: for questions, the `Pending.round` that `data` answers, so that a repeated answer never reaches a later
+        question. Raises `InvalidInputError` if the answer does not fit the question's schema.
         """
         fields: JsonObject = {"session_id": session_id, "tool_call_id": tool_call_id, "approved": approved}
+        if round is not None:  # an older service does not know it
+            fields["round"] = round
         return await self._request_run("answer", fields | {"data": data, "reason": reason, "arguments": arguments})
 
     async def handle(self, session_id: str, run_id: str | None = None) -> RemoteHandle:

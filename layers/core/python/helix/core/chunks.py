@@ -5,8 +5,7 @@ Law: text is provisional until the `step_committed` of its (session, step, attem
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, Literal, TypeAlias, TypeGuard, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
@@ -14,9 +13,8 @@ from helix.core.chunk_envelope import ChunkBase, NoticeChunk
 from helix.core.errors import InvalidInputError
 from helix.core.json import JsonObject, JsonValue
 from helix.core.messages import Edit
+from helix.core.rows import AskedQuestion
 from helix.core.usage import Usage
-
-_ChunkT = TypeVar("_ChunkT", bound=ChunkBase)
 
 
 class TextDeltaChunk(ChunkBase):
@@ -52,6 +50,8 @@ class ToolStartChunk(ChunkBase):
     """The arguments of the execution: the model's, or the ones that a person approved instead."""
     edited: Edit | None = None
     """The edit of the arguments in an approval. None if `arguments` are the model's."""
+    questions: list[AskedQuestion] = Field(default_factory=list)
+    """The questions that earlier executions asked, with their answers."""
 
 
 class ToolEndChunk(ChunkBase):
@@ -303,8 +303,13 @@ class ToolApprovalRequestChunk(ChunkBase):
     """The JSON schema of `input`. Empty if the agent no longer has the tool."""
     reason: str | None = None
     """Why the tool requires approval, if its rule gives a reason."""
-    kind: Literal["approval", "client", "unknown"] = "approval"
-    """The kind of response: `approval` of the call, the `client`'s result, or a decision about an `unknown` outcome."""
+    kind: Literal["approval", "client", "unknown", "question"] = "approval"
+    """The kind of response: `approval` of the call, the `client`'s result, a decision about an `unknown` outcome, or the
+    answers to the tool's `questions`."""
+    questions: list[AskedQuestion] = Field(default_factory=list)
+    """For `question`, the open questions. Empty for other kinds."""
+    round: int = 0
+    """For `question`, the number that a response may name, as in `core.rows.Pending`. 0 for other kinds."""
 
 
 AnyChunk: TypeAlias = (
@@ -350,27 +355,3 @@ def chunk_json_schema() -> dict[str, Any]:
     if _adapter is None:
         _adapter = TypeAdapter(KnownChunk)
     return _adapter.json_schema()
-
-
-def _is(cls: type[_ChunkT]) -> Callable[[ChunkBase], TypeGuard[_ChunkT]]:
-    """Return the type guard of a class."""
-
-    def guard(chunk: ChunkBase) -> TypeGuard[_ChunkT]:
-        return isinstance(chunk, cls)
-
-    return guard
-
-
-is_text_delta_chunk = _is(TextDeltaChunk)
-is_thinking_chunk = _is(ThinkingChunk)
-is_tool_start_chunk = _is(ToolStartChunk)
-is_tool_end_chunk = _is(ToolEndChunk)
-is_sub_agent_start_chunk = _is(SubAgentStartChunk)
-is_sub_agent_end_chunk = _is(SubAgentEndChunk)
-is_custom_event_chunk = _is(CustomEventChunk)
-is_state_patch_chunk = _is(StatePatchChunk)
-is_error_chunk = _is(ErrorChunk)
-is_output_chunk = _is(OutputChunk)
-is_run_interrupted_chunk = _is(RunInterruptedChunk)
-is_run_resumed_chunk = _is(RunResumedChunk)
-is_checkpoint_created_chunk = _is(CheckpointCreatedChunk)

@@ -23,7 +23,7 @@ from helix.core.errors import (
 from helix.core.files import FilePart
 from helix.core.json import JsonObject, dumps
 from helix.core.lineage import ROOT, fork
-from helix.core.prompt import NOT_EXECUTED, UNKNOWN
+from helix.core.prompt import NOT_ANSWERED, NOT_EXECUTED, UNKNOWN
 from helix.core.row_keys import SESSION
 from helix.core.rows import CheckpointRow, LineageRow
 from helix.core.run_row import RunRow
@@ -247,15 +247,16 @@ def plan_claim(
 
 def close(rows: OpenRows, now: float) -> list[tuple[int, CallRow]]:
     """Return (index, closed row) for each call without a result. A result that came with the answer is used if there is
-    one. Otherwise the result is `unknown` if the call was claimed or its outcome awaits a decision, and `not_executed`
-    if not."""
+    one. Otherwise the result is `unknown` if the call was claimed or its outcome awaits a decision, `not_answered` if
+    its tool asked a question, and `not_executed` if not."""
     closed = []
     for place, (request, row) in enumerate(zip(rows.answer.tool_calls, rows.calls, strict=True)):
         if row is not None and row.state == "done":
             continue
         begun = row is not None and (row.state == "claimed" or row.ask == "unknown")
         known = rows.answer.resolved.get(request.id)
-        content, success = known or (dumps(UNKNOWN if begun else NOT_EXECUTED), False)
+        asks = row is not None and row.state != "claimed" and bool(row.questions) and row.ask != "unknown"
+        content, success = known or (dumps(UNKNOWN if begun else NOT_ANSWERED if asks else NOT_EXECUTED), False)
         done = CallRow(
             call_id=request.id,
             tool_name=request.name,
@@ -263,6 +264,7 @@ def close(rows: OpenRows, now: float) -> list[tuple[int, CallRow]]:
             state="done",
             claim=row.claim if row is not None else 0,
             run_id=rows.answer.run_id,
+            questions=row.questions if row is not None else [],
             child=row.child if row is not None else rows.answer.children.get(request.id),
             content=content,
             success=success,

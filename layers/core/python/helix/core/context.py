@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, cast, overload
 
 from typing_extensions import TypeVar
 
@@ -14,10 +14,16 @@ from helix.core.json import JsonObject, JsonValue, check_json, check_text
 from helix.core.tracker import StateTracker
 from helix.core.usage import Usage
 
+if TYPE_CHECKING:
+    from helix.core.questions import Question
+
 StateT = TypeVar("StateT", default=Any)
 DepsT = TypeVar("DepsT", default=Any)
 NO_DEPS: Final[Any] = object()
 """The dependencies of an agent without `deps`. None may be the value of `deps`."""
+T1 = TypeVar("T1")
+T2 = TypeVar("T2")
+T3 = TypeVar("T3")
 MAX_EVENT_BYTES = 100_000
 MAX_EVENT_NAME_BYTES = 256
 
@@ -42,6 +48,23 @@ def _is_not_cancelled() -> bool:
     return False
 
 
+Ask = Callable[[Sequence["Question[Any]"]], Awaitable[list[Any]]]
+
+
+def answers_of(answers: Sequence[Any]) -> Ask:
+    """Return a function that answers questions from a list, for unit tests. It reads each answer as the tool would."""
+    left = list(answers)
+
+    async def ask(questions: Sequence[Question[Any]]) -> list[Any]:
+        if len(left) < len(questions):
+            raise InvalidInputError(
+                f"there is no answer to {questions[len(left)]!r}: give it to create_tool_context(answers=[...])"
+            )
+        return [question.read(left.pop(0)) for question in questions]
+
+    return ask
+
+
 Secrets = Callable[[str], str]
 """A function that returns the value of the secret with the given name. Raises `SecretNotFoundError`."""
 
@@ -58,6 +81,7 @@ def secrets_of(texts: Mapping[str, str], advice: str) -> Secrets:
 
 
 NO_SECRETS = secrets_of({}, "give it to create_tool_context(secrets={...})")
+NO_ANSWERS = answers_of(())
 
 
 @dataclass(slots=True)
@@ -94,6 +118,7 @@ class ToolContext(Generic[StateT, DepsT]):
     _cancelled: Callable[[], bool] = _is_not_cancelled
     _secrets: Secrets = field(default=NO_SECRETS, repr=False)
     _deps: Any = field(default=NO_DEPS, repr=False)
+    _ask: Ask = field(default=NO_ANSWERS, repr=False)
 
     @property
     def agent_id(self) -> str:
@@ -146,6 +171,24 @@ class ToolContext(Generic[StateT, DepsT]):
         """
         return self._secrets(name)
 
+    @overload
+    async def ask(self, one: Question[T1], /) -> T1: ...
+    @overload
+    async def ask(self, one: Question[T1], two: Question[T2], /) -> tuple[T1, T2]: ...
+    @overload
+    async def ask(self, one: Question[T1], two: Question[T2], three: Question[T3], /) -> tuple[T1, T2, T3]: ...
+    @overload
+    async def ask(self, *questions: Question[Any]) -> Any: ...
+    async def ask(self, *questions: Question[Any]) -> Any:
+        """Ask a person, and return the answer. With several questions, return a tuple of their answers.
+
+        The run pauses until the answers are there. Then the tool is entered again from its beginning, and `ask` returns the
+        recorded answers: code before it runs again, and its state changes before it are dropped. A question with another
+        text or schema is asked again. A call may ask at most 20 questions. Denying the questions fails the call.
+        """
+        answers = await self._ask(questions)
+        return answers[0] if len(questions) == 1 else tuple(answers)
+
     def record_usage(self, usage: Usage) -> None:
         """Add the tool's own usage, such as that of an embedding, to the usage and cost of the run."""
         self.usage.append(usage)
@@ -171,9 +214,11 @@ def create_tool_context(
     confirmation: JsonObject | None = None,
     secrets: Mapping[str, str] | None = None,
     deps: Any = NO_DEPS,
+    answers: Sequence[Any] = (),
 ) -> ToolContext[StateT]:
     """Build a context from its parts, as the engine does for each call. Meant for unit tests of tools. `deps`: the
-    dependencies themselves, not the function that makes them."""
+    dependencies themselves, not the function that makes them. `answers`: what `ask` returns, in order, each as the JSON
+    that a person would send."""
     return ToolContext(
         session_id=agent_id,
         run_id=run_id,
@@ -188,4 +233,5 @@ def create_tool_context(
         _cancelled=cancelled,
         _secrets=secrets_of(secrets or {}, "give it to create_tool_context(secrets={...})"),
         _deps=deps,
+        _ask=answers_of(answers),
     )

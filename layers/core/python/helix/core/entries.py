@@ -25,7 +25,7 @@ from helix.core.messages import (
     ToolResultMessage,
     UserMessage,
 )
-from helix.core.rows import LineageRow, Pending
+from helix.core.rows import AskedQuestion, LineageRow, Pending
 from helix.core.status import ResultSource
 from helix.core.stored import AsStored, Stored
 from helix.core.usage import Usage
@@ -125,12 +125,15 @@ class CallRow(Stored):
     step: int
     """The step that the call belongs to."""
     state: Literal["asked", "approved", "claimed", "done"]
-    """`asked` (the call waits for a person or a client), `approved`, `claimed` or `done`."""
+    """`asked` (the call waits for a person or a client), `approved` (it has its approval, or the answers to its
+    questions), `claimed` or `done`."""
     inline: bool = False
     """Whether the function that called the model also executes this call, where functions execute calls."""
-    ask: Literal["approval", "client", "unknown"] | None = None
-    """The response that an `asked` call waits for: an `approval`, the `client`'s result, or a decision about an
-    `unknown` outcome. None in other states."""
+    ask: Literal["approval", "client", "unknown", "question"] | None = None
+    """The response that an `asked` call waits for: an `approval`, the `client`'s result, a decision about an `unknown`
+    outcome, or the answers to the tool's questions. None in other states."""
+    questions: list[AskedQuestion] = Field(default_factory=list)
+    """The questions that the tool asked so far, with their answers. Without an answer, a question is open."""
     reason: str | None = None
     """Why the tool's rule requires approval. None if the rule gives no reason."""
     edited: EditedArguments | None = None
@@ -185,8 +188,10 @@ class CallRow(Stored):
 
 
 def pending_of(row: CallRow) -> Pending:
-    """Return the pending response of a call in the state `asked`."""
+    """Return the pending response of a call in the state `asked`, as it is stored."""
     pending = Pending(call_id=row.call_id, tool_name=row.tool_name, kind=row.ask or "approval", reason=row.reason)
+    if row.ask == "question":
+        pending = pending.model_copy(update={"round": row.claim})
     if row.edited is None:
         return pending
     edit = Edit(by=row.edited.by, at=row.edited.at)

@@ -53,6 +53,7 @@ class Confirmation:
 
     An approval: a JSON object that the tool reads as `ctx.confirmation`.
     A client tool: its result.
+    A question: the answer. Several questions of one call: a list with an answer to each, in their order.
     An unknown outcome, with `approved=False`: what really happened. With None, the model is told that the outcome is
     unknown.
     """
@@ -62,6 +63,9 @@ class Confirmation:
     """The arguments to execute an approved call with. None keeps the model's arguments."""
     by: str | None = None
     """The person who changed the `arguments`, stored with them. None if the service does not identify its users."""
+    round: int | None = None
+    """The `round` of the questions that the response answers. If the call asks other questions by now, the response is
+    refused. None: it answers whatever the call asks."""
 
 
 class CanResumeResult(Record):
@@ -273,13 +277,16 @@ class AgentExecutionHandle(Protocol[OutputT]):
         data: JsonValue = None,
         reason: str | None = None,
         arguments: JsonObject | None = None,
+        round: int | None = None,
     ) -> AgentExecutionHandle[OutputT]:
         """Answer a pending call, here or in a sub-agent, and return a handle to the session's current run.
 
         `Confirmation` explains the parameters. The first response wins; later ones raise `CallNotPendingError`.
-        Arguments that do not match the tool's schema raise `InvalidInputError`, and the call stays pending.
+        Arguments or answers that do not match their schema raise `InvalidInputError`, and the call stays pending.
         """
-        return await self.resume(confirmation=Confirmation(tool_call_id, approved, data, reason, arguments))
+        return await self.resume(
+            confirmation=Confirmation(tool_call_id, approved, data, reason, arguments, round=round)
+        )
 
     async def resume(
         self,

@@ -13,6 +13,10 @@ from helix.core.tools import AnyTool
 
 FINISH_NUDGE = "Give your final answer now by calling the tool __finish__ with all required fields."
 NOT_EXECUTED = {"status": "not_executed", "reason": "the run ended before this call was started"}
+NOT_ANSWERED = {
+    "status": "not_answered",
+    "reason": "the tool asked the user a question, and the run ended before it went on",
+}
 UNKNOWN = {"status": "unknown", "reason": "the call was started, but its outcome was lost; it may have taken effect"}
 CRASHED = "tool_crashed"
 

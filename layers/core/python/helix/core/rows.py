@@ -10,7 +10,7 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from helix.core.compact import StoredUsage, expand_checkpoint, shorten_checkpoint
 from helix.core.errors import damaged_row
-from helix.core.json import JsonObject, clean_text
+from helix.core.json import JsonObject, JsonValue, clean_text
 from helix.core.messages import Edit, Record
 from helix.core.status import SessionStatus
 from helix.core.stored import AsStored, Stored
@@ -29,6 +29,23 @@ class ErrorInfo(Record):
     """Whether `retry` makes sense. False after an abort and for damaged rows."""
 
 
+class AskedQuestion(Record):
+    """A question that a tool asked while it ran, and its answer."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    text: str
+    """The text that the person reads."""
+    answer_schema: JsonObject = Field(default_factory=dict)
+    """The JSON schema of the answer."""
+    problem: str | None = None
+    """Why the tool did not accept the last answer. None if the question was not asked before."""
+    answered: bool = False
+    """Whether the question has an answer."""
+    data: JsonValue = None
+    """The answer. None until there is one."""
+
+
 class Pending(Record):
     """A call that a session waits for."""
 
@@ -38,10 +55,10 @@ class Pending(Record):
     """The id of the call, unique in its session."""
     tool_name: str
     """The tool that the model called."""
-    kind: Literal["approval", "client", "unknown", "child"] = "approval"
+    kind: Literal["approval", "client", "unknown", "question", "child"] = "approval"
     """The kind of response that the call waits for. `approval`: a person's approval. `client`: the result of a tool
-    that the client executes. `unknown`: a decision about the outcome of a call whose worker died. `child`: the call's
-    sub-agent is paused or interrupted."""
+    that the client executes. `unknown`: a decision about the outcome of a call whose worker died. `question`: the answers
+    to the tool's `questions`. `child`: the call's sub-agent is paused or interrupted."""
     child_session_id: str | None = None
     """For `child`, the sub-agent's session. None for other kinds."""
     reason: str | None = None
@@ -55,6 +72,11 @@ class Pending(Record):
     parameters: JsonObject = Field(default_factory=dict)
     """The JSON schema of the arguments. It is never stored: reads fill it in if they know the agent. Otherwise it is
     empty."""
+    questions: list[AskedQuestion] = Field(default_factory=list)
+    """For `question`, the open questions. They are never stored here: reads take them from the call's row."""
+    round: int = 0
+    """For `question`, a number that grows with each round of questions of the call. A response may name it, so that a
+    repeated response never answers a later question. 0 for other kinds."""
 
 
 class CheckpointRow(Stored):

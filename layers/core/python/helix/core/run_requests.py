@@ -176,5 +176,7 @@ class AnswerAction(SessionRequest):
 
     If they do not match the tool's schema, the request is refused and the call stays pending.
     """
+    round: int | None = None
+    """The `round` of the questions that `data` answers. If the call asks other questions by now, the request is refused."""
     subscribe: bool = True
     """Whether to send the run's messages to this connection."""

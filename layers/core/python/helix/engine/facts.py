@@ -243,8 +243,8 @@ class StepStaged:
 
 @dataclass(frozen=True, slots=True)
 class CallWaits:
-    """A question to a person or the client: for an approval, for a client tool's result, or about an unknown
-    outcome."""
+    """A question to a person or the client: for an approval, for a client tool's result, about an unknown outcome, or
+    from the tool itself."""
 
     row: CallRow
     """The call's row, in the state `asked`."""
@@ -279,9 +279,10 @@ class ToolEnded(ToolCall):
     begun: float
     """The time (Unix seconds) when the tool started."""
     done: CallRow | None = None
-    """The call's row with its result. None: the tool was cancelled."""
+    """The call's row with its result. None: the tool was cancelled, or it asks questions."""
     error: str | None = None
-    """`cancelled`, or the class name of the exception that ended the execution. None: the tool has a result."""
+    """`cancelled`, or the class name of the exception that ended the execution. None: the tool has a result, or it asks
+    questions."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 
 from helix.core.claim_plan import OpenRows
-from helix.core.entries import AnyEntry, AssistantRow, CallRow, message_of, messages_of, parse_entry, pending_of
+from helix.core.entries import AnyEntry, CallRow, message_of, messages_of, parse_entry, pending_of
 from helix.core.errors import CheckpointNotFoundError, RunNotFoundError, SessionNotFoundError
 from helix.core.json import JsonObject
 from helix.core.lineage import ROOT, find_spans
@@ -29,6 +29,7 @@ from helix.core.session_row import SessionRow
 from helix.core.status import OVER
 from helix.core.view_row import ViewRow
 from helix.engine.missing import RowMissingError, StateMissingError, staged_answer, version_of_state
+from helix.engine.pending import Place, fill_pending
 from helix.engine.seen import Newest, Seen
 from helix.engine.session_cache import Conversation, SessionCache
 from helix.ports.state_store import Key, StateStore, Value
@@ -288,22 +289,9 @@ class History:
             return run.pending
         return (await self.with_arguments(run.session_id, [(point.lineage, point.count, run.pending)]))[0]
 
-    async def with_arguments(
-        self, session_id: str, places: Sequence[tuple[int, int, list[Pending]]]
-    ) -> list[list[Pending]]:
-        """Return each list with the arguments of its calls. They are stored in the answer at (lineage, index)."""
-        if not any(pending for *_, pending in places):
-            return [pending for *_, pending in places]
-        keys = [row_key(session_id, message_sort(lineage, index)) for lineage, index, _ in places]
-        found: list[list[Pending]] = []
-        for key, value, (_, _, pending) in zip(keys, await self.store.get(keys), places, strict=True):
-            answer = None if value is None else parse_entry(session_id, key.sort, value)
-            calls = answer.tool_calls if isinstance(answer, AssistantRow) else []
-            given = {call.id: call.arguments for call in calls}
-            found.append(
-                [p if p.edited else p.model_copy(update={"arguments": given.get(p.call_id, {})}) for p in pending]
-            )
-        return found
+    async def with_arguments(self, session_id: str, places: Sequence[Place]) -> list[list[Pending]]:
+        """Return the calls of each place with their arguments and open questions, which are stored once."""
+        return await fill_pending(self.store, session_id, places)
 
     async def conversation(self, session: SessionRow) -> Conversation:
         """Return the cached conversation with all of the session's history. The cache owns it, so do not change it. It

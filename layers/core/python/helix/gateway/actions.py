@@ -177,7 +177,7 @@ async def answer(backend: Backend, caller: Connection, request: AnswerAction) ->
     agent = await backend.agent_of(row, caller.principal)
     after = await subscribe_if_asked(backend, caller, row.stream_id, request.subscribe)
     said = (request.tool_call_id, request.approved, request.data, request.reason, request.arguments)
-    verdict = Confirmation(*said, by=caller.principal)
+    verdict = Confirmation(*said, by=caller.principal, round=request.round)
     answered = await backend.executor.answer(agent, request.session_id, verdict)
     now = await backend.history.existing(request.session_id)
     resumed = answered.claimed is not None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Sequence, Set
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Literal, TypeAlias, get_args
 from urllib.parse import urlsplit
@@ -43,6 +43,7 @@ from helix.runtime.executor import Executor
 from helix.stream.agui import AgUiEncoder, pause_id
 from helix.stream.agui_open import Joining
 from helix.stream.handler import EVENT_STREAM, HEARTBEAT_S
+from helix.stream.ui_calls import question_id
 from helix.stream.ui_messages import UIMessageEncoder, Version
 
 logger = get_logger("helix.http")
@@ -227,8 +228,10 @@ class _Service:
         waiting, acted = await questions(self._executor, session), False
         info = await self._executor.streams.info(session.stream_id)
         for shown, given in ask.answers.items():
-            asked = waiting.get(shown)
-            if asked is None or given.result not in (None, asked.kind == "client"):
+            asked = waiting.get(shown) or _only_question(waiting, shown, given)
+            if asked is not None and asked.kind == "question" and given.answer is not None:
+                given = given.answer
+            if asked is None or given.result not in (None, asked.kind in ("client", "question")):
                 continue
             try:
                 await self._executor.answer(agent, asked.session_id, _confirmation(asked, given, user), user_id=user)
@@ -308,7 +311,15 @@ def _confirmation(asked: Question, given: Given, user: str | None) -> Confirmati
             raise InvalidInputError(f"the input of call {asked.call_id!r} is not an object: nothing was executed")
         arguments = None if same_json(asked.arguments, shown) else shown
     by = user if arguments is not None else None
-    return Confirmation(asked.call_id, given.approved, given.data, given.reason, arguments, by)
+    round = asked.round if asked.kind == "question" else None
+    return Confirmation(asked.call_id, given.approved, given.data, given.reason, arguments, by, round)
+
+
+def _only_question(waiting: Mapping[str, Question], shown: str, given: Given) -> Question | None:
+    """Return the questions of the call with this id. A page's result of the call itself is not an answer to them."""
+    if given.result:
+        return None
+    return next((asked for key, asked in waiting.items() if key == question_id(shown, asked.round)), None)
 
 
 def _content_type(request: Request) -> str:

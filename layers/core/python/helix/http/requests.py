@@ -29,7 +29,7 @@ class Given:
     approved: bool = True
     """Whether the user approved the call. For a client tool: whether the tool succeeded."""
     data: JsonValue = None
-    """The result of a client tool, or the data that goes with an approval."""
+    """The result of a client tool, the answers to questions, or the data that goes with an approval."""
     reason: str | None = None
     """The user's reason for a denial, or the error text of a client tool. None if the client gave neither."""
     arguments: JsonObject | None = None
@@ -37,6 +37,8 @@ class Given:
     result: bool | None = False
     """Whether `data` is the result of a client tool. None if the request does not say; then the kind of the waiting
     call decides."""
+    answer: Given | None = None
+    """How to read the response if the call asks questions, where that differs. None: it does not."""
     shown: JsonValue = None
     """The arguments in the call's part on the page. If they differ from the model's, they are executed. None if the
     encoding does not send them."""
@@ -278,7 +280,8 @@ def _agui_answer(entry: _Resume) -> Given:
         reason, arguments = payload.get("reason"), payload.get("arguments")
         approved = resolved and payload["approved"] is True
         words = reason if isinstance(reason, str) else None
-        return Given(approved, payload.get("data"), words, arguments if isinstance(arguments, dict) else None)
+        given = arguments if isinstance(arguments, dict) else None
+        return Given(approved, payload.get("data"), words, given, answer=Given(resolved, payload, result=True))
     return Given(resolved, payload, None if resolved else "cancelled", result=True if resolved else None)
 
 

@@ -26,7 +26,7 @@ from helix.http.message_parts import HELIX, parts_of
 from helix.runtime.executor import Executor
 from helix.services.claim_input import check_session_id
 from helix.stream.agui_writers import answer_id
-from helix.stream.ui_messages import shown_call
+from helix.stream.ui_calls import question_id, shown_call
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +87,12 @@ class Question:
     call_id: str
     """The id of the call within that session. The id on the page may be longer."""
     kind: str
-    """The kind of answer: `approval`, `client` (a client tool's result) or `unknown` (a ruling on an unknown
-    outcome)."""
+    """The kind of answer: `approval`, `client` (a client tool's result), `question` (the answers to a tool's questions) or
+    `unknown` (a ruling on an unknown outcome)."""
     arguments: JsonObject
     """The arguments that an approval would execute."""
+    round: int = 0
+    """The round of the questions, as in `core.rows.Pending`."""
 
 
 async def questions(executor: Executor, session: SessionRow) -> dict[str, Question]:
@@ -102,7 +104,8 @@ async def questions(executor: Executor, session: SessionRow) -> dict[str, Questi
         for one in waiting:
             if one.kind != "child":
                 shown = shown_call(session.session_id, row.session_id, one.call_id)
-                found[shown] = Question(row.session_id, one.call_id, one.kind, one.arguments)
+                shown = question_id(shown, one.round) if one.kind == "question" else shown
+                found[shown] = Question(row.session_id, one.call_id, one.kind, one.arguments, one.round)
             elif one.child_session_id is not None:
                 child = await executor.engine.history.session(one.child_session_id)
                 if child is not None:

@@ -6,11 +6,13 @@ waiting. An approval with edited arguments that cannot be read never approves th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, assert_never
 
 from mcp_types import ClientCapabilities, ElicitRequest, ElicitRequestFormParams, ElicitResult
 
 from helix.core.json import JsonObject, JsonValue, dumps, loads
+from helix.core.rows import AskedQuestion
 from helix.mcp.runs import Question
 
 SHOWN_CHARS = 2_000
@@ -36,6 +38,9 @@ def describe_question(question: Question) -> str:
             return f"The agent needs the result of {call.tool_name} with {arguments}."
         case "unknown":
             return f"It is not known whether {call.tool_name} was done with {arguments}. Call it again?"
+        case "question":
+            asked = [q.text if q.problem is None else f"{q.text} ({q.problem})" for q in call.questions]
+            return "\n".join(asked) or f"The tool {call.tool_name} asks a question."
         case "child":
             return f"The sub-agent {call.tool_name} waits."
         case _:
@@ -44,7 +49,10 @@ def describe_question(question: Question) -> str:
 
 def form(question: Question, meta: dict[str, Any] | None = None) -> ElicitRequest:
     properties: dict[str, Any]
+    needed: list[str] | None = None
     match question.call.kind:
+        case "question":
+            properties, needed = _question_fields(question.call.questions)
         case "client":
             properties = {"result": {**_TEXT, "title": "Result", "description": "Text, or JSON"}}
         case "unknown":
@@ -58,7 +66,8 @@ def form(question: Question, meta: dict[str, Any] | None = None) -> ElicitReques
                 "reason": {**_TEXT, "title": "Reason"},
                 "arguments": {**_TEXT, "title": "Other arguments", "description": "A JSON object, to change the call"},
             }
-    schema = {"type": "object", "properties": properties, "required": [next(iter(properties))]}
+    needed = [next(iter(properties))] if needed is None else needed
+    schema = {"type": "object", "properties": properties, "required": needed}
     return ElicitRequest(
         params=ElicitRequestFormParams(message=describe_question(question), requested_schema=schema, _meta=meta)
     )
@@ -70,8 +79,11 @@ def verdict(question: Question, filled: ElicitResult) -> JsonObject | None:
     if filled.action == "cancel":
         return None
     if filled.action == "decline":
-        return {"approved": False, "reason": "declined"}
+        declined: JsonObject = {"approved": False, "reason": "declined"}
+        return declined if kind != "question" else declined | {"round": question.call.round}
     given = filled.content or {}
+    if kind == "question":
+        return {"approved": True, "data": _answers(question.call.questions, given), "round": question.call.round}
     text = given.get("result")
     if kind == "client":
         return {"approved": True, "data": _value(text)} if isinstance(text, str) else None
@@ -90,6 +102,60 @@ def verdict(question: Question, filled: ElicitResult) -> JsonObject | None:
     if kind == "unknown" and not approved and isinstance(text, str) and text:
         answer["data"] = _value(text)
     return answer
+
+
+def _question_fields(questions: Sequence[AskedQuestion]) -> tuple[dict[str, Any], list[str]]:
+    """Return the fields of a form for the questions, and the names of the required ones. A flat object has a field for each
+    property, another simple value has one field, and a form takes all else as JSON text."""
+    fields: dict[str, Any] = {}
+    needed: list[str] = []
+    for number, asked in enumerate(questions, 1):
+        schema, about = asked.answer_schema, {"description": asked.text[:SHOWN_CHARS]}
+        if (flat := _flat_properties(schema)) is not None:
+            required: Any = schema.get("required", [])
+            fields |= {_field(number, name): field for name, field in flat.items()}
+            needed += [_field(number, name) for name in flat if name in required]
+            continue
+        simple = _is_simple(schema)
+        more = about if simple else {"description": f"{about['description']} (JSON)"}
+        fields[_field(number)] = {"title": "Answer", **(schema if simple else _TEXT), **more}
+        needed.append(_field(number))
+    return fields, needed
+
+
+def _answers(questions: Sequence[AskedQuestion], given: dict[str, Any]) -> JsonValue:
+    """Return the data of the response: the answer in the form's fields, or a list of them."""
+    answers: list[JsonValue] = []
+    for number, asked in enumerate(questions, 1):
+        if (flat := _flat_properties(asked.answer_schema)) is not None:
+            filled = {name: given.get(_field(number, name)) for name in flat}
+            answers.append({name: value for name, value in filled.items() if value is not None})
+            continue
+        value = given.get(_field(number))
+        answers.append(value if not isinstance(value, str) or _is_simple(asked.answer_schema) else _value(value))
+    return answers[0] if len(answers) == 1 else answers
+
+
+def _field(number: int, name: str = "answer") -> str:
+    return f"{name}_{number}" if number > 1 else name
+
+
+def _flat_properties(schema: JsonObject) -> dict[str, Any] | None:
+    """Return the properties of an object's schema if a form can have a field for each. None: it cannot."""
+    properties: Any = schema.get("properties")
+    if schema.get("type") != "object" or not isinstance(properties, dict) or not properties:
+        return None
+    return properties if all(map(_is_simple, properties.values())) else None
+
+
+def _is_simple(schema: Any) -> bool:
+    """Return whether MCP allows a field with this schema."""
+    if not isinstance(schema, dict):
+        return False
+    if schema.get("type") == "array":
+        items: Any = schema.get("items")
+        return isinstance(items, dict) and items.get("type") == "string" and "enum" in items
+    return schema.get("type") in ("string", "integer", "number", "boolean")
 
 
 def _value(text: str) -> JsonValue:

@@ -65,8 +65,9 @@ class Question:
     @property
     def key(self) -> str:
         """The question's id, which is unique in its task and stays the same while the question is open. Call ids are not
-        reused. Only an unknown outcome is asked about again, in a later run, so its key also contains the run's id."""
-        again = f".{self.run_id}" if self.call.kind == "unknown" else ""
+        reused. An unknown outcome is asked about again in a later run, so its key also contains the run's id. A tool may
+        ask several rounds of questions, so their key contains the round."""
+        again = f".{self.run_id}" if self.call.kind == "unknown" else f".{self.call.round}" if self.call.round else ""
         return f"{self.session_id}.{self.call.kind}.{self.call.call_id}{again}"
 
 

@@ -20,7 +20,7 @@ from helix.core.usage import Usage
 from helix.core.wire import StreamMessage
 from helix.stream.agui_messages import AgUiMessages
 from helix.stream.agui_writers import Answers, Writer, answer_id
-from helix.stream.ui_messages import shown_call
+from helix.stream.ui_calls import answers_schema, question_id, shown_call, shown_question
 from helix.stream.usage import usage_fields
 
 PROTOCOL_VERSION = "1.0"
@@ -316,18 +316,11 @@ class AgUiEncoder:
     def _call(self, writer: Writer, change: ch.CallChange) -> None:
         match change:
             case ch.CallStarted(call):
+                self._asked.pop(question_id(self._call_id(call), call.round), None)
                 self._show_call(writer, call)
             case ch.CallAsked(call):
                 self._show_call(writer, call)
-                shown, reason = self._call_id(call), f"helix:{call.kind}"
-                about: JsonObject = {
-                    "id": shown,
-                    "reason": reason,
-                    "toolCallId": shown,
-                    "metadata": {"tool": call.name},
-                }
-                schema: JsonObject = {} if call.kind == "client" else {"responseSchema": ANSWER}
-                self._asked[shown] = about | dict(writer.tag) | schema
+                self._ask(writer, call)
             case ch.CallEnded(call):
                 self._end_call(writer, call)
             case ch.ChildBegan():
@@ -338,6 +331,18 @@ class AgUiEncoder:
                     self._end_child(one, kind, end.status, end.error)
             case _:
                 assert_never(change)
+
+    def _ask(self, writer: Writer, call: Call) -> None:
+        shown, metadata = self._call_id(call), {"tool": call.name}
+        about: JsonObject = {"id": shown, "reason": f"helix:{call.kind}", "toolCallId": shown, "metadata": {**metadata}}
+        if call.kind == "question":
+            asked: list[JsonValue] = [shown_question(question) for question in call.questions]
+            about |= {"id": question_id(shown, call.round), "metadata": {**metadata, "questions": asked}}
+            about |= {"message": "\n".join(question.text for question in call.questions)}
+            about |= {"responseSchema": answers_schema(list(call.questions))}
+        elif call.kind != "client":
+            about |= {"responseSchema": ANSWER}
+        self._asked[str(about["id"])] = about | dict(writer.tag)
 
     def _call_id(self, call: Call) -> str:
         return shown_call(self._root, call.step.conversation.id, call.id)
@@ -359,6 +364,7 @@ class AgUiEncoder:
     def _end_call(self, writer: Writer, call: Call) -> None:
         shown = self._call_id(call)
         self._asked.pop(shown, None)
+        self._asked.pop(question_id(shown, call.round), None)
         if shown in self._results:
             return
         self._results.add(shown)

@@ -8,42 +8,18 @@ first run's id.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, assert_never
 
 from helix.core.conversation import changes as ch
 from helix.core.conversation.conversation import Conversation
-from helix.core.conversation.items import Call, Part, Question, Step
+from helix.core.conversation.items import Call, Part, Step
 from helix.core.json import JsonObject, dumps
 from helix.core.usage import Usage
 from helix.core.wire import StreamMessage
+from helix.stream.ui_calls import QuestionParts, ShownCall, shown_call
 from helix.stream.usage import usage_fields
 
 Version: TypeAlias = Literal[6, 7]
-
-
-def shown_call(root: str, session_id: str, call_id: str) -> str:
-    """Return the id of a call on a page. Call ids are unique only within their session, so the id of a sub-agent's call
-    includes the session."""
-    return call_id if session_id == root else f"{session_id}/{call_id}"
-
-
-@dataclass
-class _Shown:
-    """A tool call as the page shows it."""
-
-    call: Call
-    """The call."""
-    input: JsonObject
-    """The arguments as last shown. A person may have edited them."""
-    asked: Question | None = None
-    """The kind of response that the page is asked for. None if it is not asked for one."""
-    requested: bool = False
-    """Whether its part shows an approval request."""
-    done: bool = False
-    """Whether its part shows a result."""
-    child: bool = False
-    """Whether the call started a sub-agent."""
 
 
 class UIMessageEncoder:
@@ -69,7 +45,8 @@ class UIMessageEncoder:
         self._open: Part | None = None
         self._delta = self._part_id = ""
         self._usage = Usage()
-        self._calls: dict[str, _Shown] = {}
+        self._calls: dict[str, ShownCall] = {}
+        self._questions = QuestionParts(self._emit)
         self._children: dict[str, str] = {}
         """The text of the last committed step of each sub-agent on the page, by session id."""
         self._end: ch.RunEnded | None = None
@@ -264,8 +241,12 @@ class UIMessageEncoder:
         match change:
             case ch.CallStarted(call):
                 self._emit_approval(self._show_call(call), approved=True)
+                self._questions.close(self._call_id(call), call)
             case ch.CallAsked(call):
                 shown = self._show_call(call)
+                if call.kind == "question":
+                    self._questions.ask(self._call_id(call), call)
+                    return
                 shown.asked = call.kind
                 if self._live:
                     self._ask(shown)
@@ -295,6 +276,7 @@ class UIMessageEncoder:
         success = call.state == "done"
         denied = shown.asked in ("approval", "unknown") and not success
         error = call.error or (call.result if isinstance(call.result, str) else dumps(call.result))
+        self._questions.close(self._call_id(call), call, None if success else error)
         if denied and shown.requested:
             self._deny(shown, error)
             return
@@ -323,11 +305,11 @@ class UIMessageEncoder:
             if shown.asked is not None and shown.requested and not shown.done:
                 self._deny(shown, "the run has ended")
 
-    def _deny(self, shown: _Shown, reason: str) -> None:
+    def _deny(self, shown: ShownCall, reason: str) -> None:
         self._emit_approval(shown, approved=False, reason=reason)
         self._emit("tool-output-denied", toolCallId=self._call_id(shown.call))
 
-    def _show_call(self, call: Call) -> _Shown:
+    def _show_call(self, call: Call) -> ShownCall:
         """Show the call on the page. Its part is sent again only if the arguments changed, because a second part would
         appear in the currently open step."""
         call_id, conversation = self._call_id(call), call.step.conversation
@@ -342,7 +324,7 @@ class UIMessageEncoder:
             child = {"sessionId": conversation.id, "agent": conversation.agent, "parentToolCallId": parent}
             about = {"toolMetadata": child}
         if shown is None:
-            shown = self._calls[call_id] = _Shown(call, call.arguments)
+            shown = self._calls[call_id] = ShownCall(call, call.arguments)
         shown.input = call.arguments
         given = {"toolCallId": call_id, "toolName": call.name, "input": call.arguments}
         self._emit("tool-input-available", **given, dynamic=True, **about)
@@ -353,27 +335,27 @@ class UIMessageEncoder:
     def _call_id(self, call: Call) -> str:
         return shown_call(self._root, call.step.conversation.id, call.id)
 
-    def _ask(self, shown: _Shown) -> None:
+    def _ask(self, shown: ShownCall) -> None:
         if shown.asked != "client":
             call_id = self._call_id(shown.call)
             what = {} if shown.asked == "approval" else {"approvalDescriptor": {"kind": shown.asked}}
             shown.requested = True
             self._emit("tool-approval-request", approvalId=call_id, toolCallId=call_id, **what)
 
-    def _emit_approval(self, shown: _Shown, *, approved: bool, **why: str) -> None:
+    def _emit_approval(self, shown: ShownCall, *, approved: bool, **why: str) -> None:
         asked, shown.asked = shown.asked, None
         if asked in ("approval", "unknown") and self._live:
             self._emit("tool-approval-response", approvalId=self._call_id(shown.call), approved=approved, **why)
 
     def _emit_requests(self) -> None:
-        """Emit the requests that the run waits for. A sub-agent's call gets a provisional output until its response
-        arrives, because a page continues automatically only when no other call of the step is open."""
+        """Emit the requests that the run waits for. A sub-agent's call, and one that asks questions, get a provisional
+        output until the response arrives, because a page continues only when no other call of the step is open."""
         for call_id, shown in self._calls.items():
             if shown.done:
                 continue
             if shown.asked is not None and not self._live:
                 self._ask(shown)
-            elif shown.child:
+            elif shown.child or self._questions.is_open(call_id):
                 self._emit("tool-output-available", toolCallId=call_id, output={"status": "paused"}, dynamic=True)
 
     def _show_child(self, child: Conversation) -> None:

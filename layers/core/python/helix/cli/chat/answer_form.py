@@ -16,12 +16,18 @@ from textual.widgets import Button, Input, Static, TextArea
 
 from helix.cli.chat.blocks import content
 from helix.cli.output import RefusedError
-from helix.cli.run.follow import parse_arguments, parse_data
+from helix.cli.run.follow import describe_answer, describe_fields, parse_answer, parse_arguments, parse_data
 from helix.core.conversation.items import Call
 from helix.core.errors import HelixError
 from helix.core.printable import json_text
 
-_ASKS = {"approval": "Approve", "client": "Give the result of", "unknown": "Say what became of"}
+_ASKS = {
+    "approval": "Approve",
+    "client": "Give the result of",
+    "unknown": "Say what became of",
+    "question": "Answer",
+}
+REASON = "a reason, if you deny: the model reads it"
 _FIELDS = {
     "approval": "its arguments",
     "client": "the result, as JSON or text",
@@ -30,6 +36,7 @@ _FIELDS = {
 _BUTTONS = {
     "approval": [("Approve", "approve"), ("Deny", "deny")],
     "client": [("Send", "send")],
+    "question": [("Send", "answer"), ("Deny", "deny")],
     "unknown": [("Run again", "again"), ("It happened", "happened"), ("Leave unknown", "deny")],
 }
 Send = Callable[..., Coroutine[Any, Any, None]]
@@ -50,23 +57,38 @@ class AnswerForm(Vertical):
         more = f"  (and {self._more} more)" if self._more else ""
         why = f": {call.reason}" if call.reason else ""
         yield Static(content((f"{_ASKS[call.kind]} ", "bold yellow"), (call.name, "bold"), f"?{why}", (more, "dim")))
+        if call.kind == "question":
+            yield from self._compose_questions()
+            return
         if call.kind != "approval":
             yield Static(content((self._given, "dim")))
-        if schema := _describe_arguments(call):
+        if schema := describe_fields(call.parameters):
             yield Static(content((schema, "dim")))
         area = TextArea(self._given if call.kind == "approval" else "", compact=True, tab_behavior="focus")
         area.border_title = _FIELDS[call.kind]
         yield area
         if call.kind != "client":
-            yield Input(placeholder="a reason, if you deny: the model reads it", compact=True)
+            yield Input(placeholder=REASON, compact=True)
+        yield from self._compose_end()
+
+    def _compose_questions(self) -> Any:
+        for asked in self.call.questions:
+            yield Static(content(asked.text, (f"\n{asked.problem}" if asked.problem else "", "red")))
+            if wanted := describe_answer(asked):
+                yield Static(content((wanted, "dim")))
+            yield TextArea(compact=True, tab_behavior="focus", classes="answer")
+        yield Input(placeholder=REASON, compact=True)
+        yield from self._compose_end()
+
+    def _compose_end(self) -> Any:
         yield Static(id="problem")
         with Horizontal():
-            for place, (label, name) in enumerate(_BUTTONS[call.kind]):
+            for place, (label, name) in enumerate(_BUTTONS[self.call.kind]):
                 key = "" if place else " (Ctrl+S)"
                 yield Button(f"{label}{key}", name=name, variant="default" if place else "primary", compact=True)
 
     def focus_first(self) -> None:
-        self.query(Button if self.call.kind != "client" else TextArea).first().focus()
+        self.query(TextArea if self.call.kind in ("client", "question") else Button).first().focus()
 
     def action_first(self) -> None:
         self.query(Button).first().press()
@@ -82,7 +104,12 @@ class AnswerForm(Vertical):
             problem.display = True
 
     def _read_verdict(self, name: str) -> dict[str, Any]:
-        text = self.query_one(TextArea).text
+        round = {"round": self.call.round} if self.call.kind == "question" else {}
+        if name == "answer":
+            areas = self.query(TextArea)
+            answers = [parse_answer(q, area.text) for q, area in zip(self.call.questions, areas, strict=True)]
+            return {"data": answers[0] if len(answers) == 1 else answers, **round}
+        text = self.query(TextArea).first().text
         match name:
             case "approve" if text != self._given:
                 return {"approved": True, "arguments": parse_arguments(text)}
@@ -93,18 +120,4 @@ class AnswerForm(Vertical):
                     raise RefusedError(f"type {_FIELDS[self.call.kind]}")
                 return {"approved": name == "send", "data": parse_data(text)}
             case _:
-                return {"approved": False, "reason": self.query_one(Input).value.strip() or None}
-
-
-def _describe_arguments(call: Call) -> str:
-    """Describe the arguments by the fields of their JSON schema, one per line."""
-    known = call.parameters.get("properties")
-    needed = call.parameters.get("required") or []
-    lines = []
-    for name, field in (known if isinstance(known, dict) else {}).items():
-        of = field if isinstance(field, dict) else {}
-        choices = of.get("enum")
-        kind = " or ".join(map(str, choices)) if isinstance(choices, list) else str(of.get("type", ""))
-        what = f"{kind}{'' if isinstance(needed, list) and name in needed else ', optional'}"
-        lines.append(f"{name}: {what}{' · ' + str(of['description']) if of.get('description') else ''}")
-    return "\n".join(lines)
+                return {"approved": False, "reason": self.query_one(Input).value.strip() or None, **round}

@@ -14,7 +14,7 @@ from typing import Any
 
 from helix.cli.chat import commands
 from helix.cli.output import COMPLETED, STOPPED, RefusedError, ask, say, write
-from helix.cli.run.follow import exit_code_of, parse_data
+from helix.cli.run.follow import describe_answer, exit_code_of, parse_answer, parse_data
 from helix.cli.run.partners import Partner, Result
 from helix.cli.view import formats
 from helix.cli.view.base import Question
@@ -139,6 +139,8 @@ class Chat:
 
     def _ask_confirmation(self, question: Question) -> Confirmation | None:
         called = formats.call(question.tool_name, question.arguments)
+        if question.kind == "question":
+            return self._ask_questions(question)
         if question.kind == "client":
             text = self._ask(f"result of {called}, as JSON or text: ")
             return Confirmation(question.call_id, data=parse_data(text)) if text else None
@@ -146,6 +148,23 @@ class Chat:
         why = f" ({question.reason})" if question.reason else ""
         text = self._ask(f"{verb} {called}{why}? [y/n] ")
         return Confirmation(question.call_id, approved=text.lower() in ("y", "yes")) if text else None
+
+    def _ask_questions(self, question: Question) -> Confirmation | None:
+        """Ask the questions of a tool, each until the answer fits."""
+        answers = []
+        for asked in question.questions:
+            wanted = describe_answer(asked).replace("\n", "\n  ")
+            write(f"{asked.text}{f' ({asked.problem})' if asked.problem else ''}{f'  {wanted}' if wanted else ''}")
+            while text := self._ask("answer: "):
+                try:
+                    answers.append(parse_answer(asked, text))
+                    break
+                except RefusedError as error:
+                    say(error)
+            else:
+                return None
+        data = answers[0] if len(answers) == 1 else answers
+        return Confirmation(question.call_id, data=data, round=question.round)
 
     def _ask(self, prompt: str) -> str:
         """Read a line from the user and strip it. Return an empty string at the end of the input or on Ctrl-C."""

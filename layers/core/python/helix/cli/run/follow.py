@@ -27,6 +27,8 @@ from helix.core.claim_plan import lapsed
 from helix.core.errors import AgentAlreadyRunningError
 from helix.core.handles import AgentExecutionHandle, AgentResult, Confirmation, SessionState
 from helix.core.json import loads
+from helix.core.json_schema import schema_problems
+from helix.core.rows import AskedQuestion
 from helix.fleet.rows import read_entry
 from helix.ports.clock import Clock
 from helix.runtime.executor import Executor
@@ -43,8 +45,9 @@ async def open_questions(load: Callable[[str], Awaitable[SessionState | None]], 
         if pending.child_session_id is not None:
             found += await open_questions(load, pending.child_session_id)
         else:
-            asked = (pending.call_id, pending.tool_name, pending.kind, pending.arguments)
-            found.append(Question(*asked, state.agent_type, pending.reason))
+            asked = (pending.call_id, pending.tool_name, pending.kind, pending.arguments, state.agent_type)
+            why = "; ".join(question.text for question in pending.questions) or pending.reason
+            found.append(Question(*asked, why, pending.questions, pending.round))
     return found
 
 
@@ -77,6 +80,43 @@ def parse_data(text: str) -> Any:
         return loads(text)
     except ValueError:
         return text
+
+
+def parse_answer(question: AskedQuestion, text: str) -> Any:
+    """Parse what a person typed as the answer to a question: a text verbatim, choices between commas, or JSON. Raises
+    `RefusedError`, naming the fields that do not fit."""
+    schema, stripped = question.answer_schema, text.strip()
+    value: Any = stripped if schema.get("type") == "string" else parse_data(stripped)
+    if schema.get("type") == "array" and isinstance(value, str):
+        value = [part.strip() for part in stripped.split(",") if part.strip()]
+    if problems := schema_problems(schema, value, "the answer"):
+        raise RefusedError("; ".join(problems))
+    return value
+
+
+def describe_answer(question: AskedQuestion) -> str:
+    """Describe the answer that a question wants: its choices, or its fields, one per line. Empty for a text."""
+    schema: dict[str, Any] = question.answer_schema
+    items = schema.get("items")
+    choices = schema.get("enum") or (items.get("enum") if isinstance(items, dict) else None)
+    if isinstance(choices, list):
+        return f"{'some' if schema.get('type') == 'array' else 'one'} of: {', '.join(map(str, choices))}"
+    if fields := describe_fields(schema):
+        return f"a JSON object with\n{fields}"
+    return "" if schema.get("type") == "string" else f"JSON: {schema.get('type', 'any value')}"
+
+
+def describe_fields(schema: dict[str, Any]) -> str:
+    """Describe an object by the fields of its JSON schema, one per line."""
+    known, needed = schema.get("properties"), schema.get("required") or []
+    lines = []
+    for name, field in (known if isinstance(known, dict) else {}).items():
+        of = field if isinstance(field, dict) else {}
+        choices = of.get("enum")
+        kind = " or ".join(map(str, choices)) if isinstance(choices, list) else str(of.get("type", ""))
+        what = f"{kind}{'' if isinstance(needed, list) and name in needed else ', optional'}"
+        lines.append(f"{name}: {what}{' · ' + str(of['description']) if of.get('description') else ''}")
+    return "\n".join(lines)
 
 
 def parse_arguments(text: str) -> dict[str, Any]:

@@ -228,7 +228,7 @@ class RemoteAgent:
         result = None
         for answer in confirmations:
             given: dict[str, Any] = {"approved": answer.approved, "data": answer.data, "reason": answer.reason}
-            given["arguments"] = answer.arguments
+            given |= {"arguments": answer.arguments, "round": answer.round}
             handle = await self._client.answer(session_id, answer.tool_call_id, **given)
             if handle.run_id != self._shown:  # otherwise the same run is still waiting for the other answers
                 result = await self._show(handle)

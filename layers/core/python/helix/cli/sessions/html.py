@@ -207,7 +207,7 @@ def _header(page: Page, ledger: Ledger) -> Element:
         lines.append(_element("p", f"{state.error.code}: {state.error.message}", cls="bad"))
     for question in page.questions:
         why = f": {question.reason}" if question.reason else ""
-        waits = f"Waits for {question.kind} of {formats.call(question.tool_name, question.arguments)}{why}"
+        waits = f"Waits for {question.wanted} of {formats.call(question.tool_name, question.arguments)}{why}"
         lines.append(_element("p", waits, cls="wait"))
     return _element("header", *lines)
 

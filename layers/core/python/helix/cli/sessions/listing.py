@@ -140,6 +140,7 @@ def _print_waiting(found: Sequence[dict[str, Any]], questions: dict[str, list[Qu
     for entry in found:
         for question in questions[entry["session_id"]]:
             called = formats.call(question.tool_name, question.arguments)
-            how = command("answer", entry["agent_type"], entry["session_id"], question.call_id, *where.words())
+            data = ["--data", "ANSWER"] if question.kind == "question" else []
+            how = command("answer", entry["agent_type"], entry["session_id"], question.call_id, *data, *where.words())
             rows.append([entry["session_id"], entry["agent_type"], question.kind, formats.cut(called, 60), how])
     print_table(["session", "agent", "waits for", "call", "answer with"], rows)

@@ -256,7 +256,7 @@ def _head(page: Page, now: float) -> Iterator[Line]:
     for question in page.questions:
         called = formats.call(question.tool_name, question.arguments)
         why = f": {question.reason}" if question.reason else ""
-        yield ((f"waits for {question.kind} of {called}, call {question.call_id}{why}", "yellow"),)
+        yield ((f"waits for {question.wanted} of {called}, call {question.call_id}{why}", "yellow"),)
 
 
 def _message(message: AnyMessage) -> Iterator[Line]:

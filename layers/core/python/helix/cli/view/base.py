@@ -18,6 +18,7 @@ from helix.core.chunks import StreamChunk
 from helix.core.config import LLMConfig
 from helix.core.handles import AgentExecutionHandle, AgentResult
 from helix.core.json import JsonObject
+from helix.core.rows import AskedQuestion
 from helix.runtime.models import ModelChoice
 
 DEMONSTRATION_IN_WORDS = "the demonstration model: a program, not a language model; it costs nothing"
@@ -76,7 +77,17 @@ class Question:
     agent_type: str
     """The agent that made the call."""
     reason: str | None = None
-    """The reason why the tool needs an answer, as in `core.rows.Pending`. None if its rule does not give a reason."""
+    """The reason why the tool needs an answer, as in `core.rows.Pending`, or the texts of its questions. None if there is
+    none."""
+    questions: Sequence[AskedQuestion] = ()
+    """The open questions of a tool that asks."""
+    round: int = 0
+    """The round of those questions, as in `core.rows.Pending`."""
+
+    @property
+    def wanted(self) -> str:
+        """The kind of answer in words."""
+        return "the answer to a question" if self.kind == "question" else self.kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,8 @@ def _sub_agent_end(chunk: c.SubAgentEndChunk) -> tuple[str, str]:
 
 
 def _question(call: Call) -> tuple[str, str]:
+    if call.kind == "question":
+        return f"? {call.name} asks: {'; '.join(question.text for question in call.questions)}", "bold yellow"
     asks = _ASKS.get(call.kind, "asks what became of")
     return f"? {asks} {formats.call(call.name, call.arguments)}", "bold yellow"
 
@@ -320,7 +322,10 @@ class TerminalView:
     def _questions(self, session_id: str, questions: Sequence[Question], hints: Hints) -> None:
         for question in questions:
             self._out.line(f"? {formats.call(question.tool_name, question.arguments)}", "yellow", margin="  ")
-            if question.kind == "client":
+            if question.kind == "question":
+                self._out.line(question.reason or "", margin="    ")
+                self._next("answer", hints("resume", session_id, "--approve", question.call_id, "--data", "ANSWER"))
+            elif question.kind == "client":
                 answer = hints("resume", session_id, "--approve", question.call_id, "--data", "JSON")
                 self._next("answer", answer)
             else:

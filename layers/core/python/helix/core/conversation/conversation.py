@@ -141,6 +141,7 @@ class Conversation:
                 call = self._add(steps[-1], one.call_id, one.tool_name, one.arguments)
             call.state, call.kind = "waiting", one.kind
             call.reason, call.parameters = one.reason or call.reason, one.parameters or call.parameters
+            call.questions, call.round = one.questions or call.questions, one.round or call.round
 
     # --- the stream -----------------------------------------------------------------------------------------------------
 
@@ -280,12 +281,14 @@ class Conversation:
         call = self._known(chunk.step, chunk.tool_call_id, chunk.tool_name)
         match chunk:
             case c.ToolStartChunk():
-                call.arguments, call.state, call.attempt = chunk.arguments, "running", chunk.attempt
-                call.edited = chunk.edited or call.edited
+                call.arguments, call.state = chunk.arguments, "running"
+                call.attempt = chunk.attempt - call.round  # an execution that asked questions did not fail
+                call.edited, call.questions = chunk.edited or call.edited, chunk.questions
                 out.append(ch.CallStarted(call))
             case c.ToolApprovalRequestChunk():
                 call.arguments, call.state, call.kind = chunk.input, "waiting", chunk.kind
                 call.parameters, call.reason = chunk.parameters, chunk.reason
+                call.questions, call.round = chunk.questions, chunk.round
                 out.append(ch.CallAsked(call))
             case c.ToolEndChunk():
                 call.arguments = call.arguments if known else chunk.arguments or {}

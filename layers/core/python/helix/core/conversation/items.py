@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from helix.core.files import FilePart
 from helix.core.json import JsonObject, JsonValue
 from helix.core.messages import Edit
+from helix.core.rows import AskedQuestion
 from helix.core.usage import Usage
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 PartKind: TypeAlias = Literal["text", "reasoning"]
 CallState: TypeAlias = Literal["open", "running", "waiting", "done", "failed"]
-Question: TypeAlias = Literal["approval", "client", "unknown"]
+Question: TypeAlias = Literal["approval", "client", "unknown", "question"]
 NoticeKind: TypeAlias = Literal["queued", "error", "context", "takeover", "budget", "failed", "interrupted", "note"]
 Tone: TypeAlias = Literal["plain", "warn", "bad"]
 BUDGET = "budget_exceeded"
@@ -117,7 +118,8 @@ class Call:
     """The progress of the call. An `open` call has not started, or its run ended before it could. A `waiting` call needs
     a person."""
     attempt: int = 0
-    """The number of times that workers have claimed the call. 0: not yet. More than 1: a worker died."""
+    """The number of times that workers have claimed the call since its last questions. 0: not yet. More than 1: a worker
+    died."""
     result: JsonValue = None
     """The result of the call. For a failed call, the content of its result."""
     error: str | None = None
@@ -128,6 +130,10 @@ class Call:
     """The JSON schema of the arguments, for the form that edits them. Empty if it is not known."""
     reason: str | None = None
     """The reason why the tool needs approval. None if its approval rule does not give one."""
+    questions: Sequence[AskedQuestion] = ()
+    """The open questions of a waiting call of the kind `question`, or the answered ones of a call that went on."""
+    round: int = 0
+    """The last round of those questions, for the response. 0 if the call has asked none."""
     edited: Edit | None = None
     """The edit of the model's arguments in the approval of the call. None if the arguments are the model's."""
     child: Conversation | None = None

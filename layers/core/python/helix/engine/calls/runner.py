@@ -21,10 +21,12 @@ from helix.core.errors import DependencyError, FatalToolError, InvalidInputError
 from helix.core.files import Content
 from helix.core.json import JsonObject, JsonValue, clean_text, dumps, text_of
 from helix.core.messages import ToolCallRequest
+from helix.core.rows import AskedQuestion
 from helix.core.states import refused_state
 from helix.core.tools import AnyTool
 from helix.core.tracker import StateTracker
 from helix.core.usage import Usage
+from helix.engine.calls.questions import Asking, CallAsksError
 from helix.engine.context import RunContext
 from helix.engine.engine import logger
 from helix.engine.facts import ToolCall
@@ -52,52 +54,43 @@ class ToolOutcome:
     """The usage of model calls inside the tool. None: the tool reported no usage."""
     files: list[ReadFile] = field(default_factory=list)
     """The files that the tool returned. They have not been stored yet."""
+    questions: list[AskedQuestion] | None = None
+    """The questions of the call, if one of them has no answer yet. None: the outcome is a result."""
 
 
 async def run_tool(run: RunContext, call: ToolCall, state: JsonObject) -> ToolOutcome:
     """Execute the call. If it raises, its state changes are discarded and it is retried up to `tool.retries` times."""
     agent, session, tool = run.agent, run.session, call.tool
     for attempt in range(tool.retries + 1):
-        tracker = _tracker(agent, state)
+        tracker, asking = _tracker(agent, state), Asking(call.row.questions)
         if isinstance(tracker, ToolOutcome):
             return tracker
-        context = _context(run, call, tracker)
+        context = _context(run, call, tracker, asking)
         try:
             if tool.uses_deps:
                 context._deps = await run.engine.dependencies.get(agent, tool.timeout_s)
-            result = await _execute(tool, call.request, context)
+            result = await asking.watch(_execute(tool, call.request, context))
             result, files = await _read_files(tool, result)
             content, plain = _checked(agent, tool, result)
             patches = context.tracker.get_patches()
             return ToolOutcome(content, True, plain, patches=patches, usage=_sum(context.usage), files=files)
-        except TimeoutError:
-            if tool.retry_timeouts and attempt < tool.retries and not run.watch.cancelled():
-                await run.engine.clock.sleep(0.5 * 2**attempt)
-                continue
-            text = f"tool {tool.name!r} took longer than {tool.timeout_s:g} s and was stopped; its outcome is unknown"
-            return ToolOutcome(result_content(text, False), False, usage=_sum(context.usage))
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            text = f"tool {tool.name!r} was cancelled from inside"  # the run itself was not cancelled
-            return ToolOutcome(result_content(text, False), False, usage=_sum(context.usage))
-        except FatalToolError as error:
-            return ToolOutcome(
-                result_content(text_of(error) or "fatal", False), False, fatal=True, usage=_sum(context.usage)
-            )
+        except CallAsksError:
+            return ToolOutcome("", False, usage=_sum(context.usage), questions=asking.open)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # including SystemExit, which ends the call, not the worker
+            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+                raise
             logger.info("tool %r failed in session %s", tool.name, session.session_id, exc_info=True)
-            if attempt < tool.retries and not isinstance(error, _ResultError) and not run.watch.cancelled():
+            if attempt < tool.retries and _is_repeated(tool, error) and not run.watch.cancelled():
                 await run.engine.clock.sleep(0.5 * 2**attempt)
                 continue
-            return ToolOutcome(_failed(error), False, usage=_sum(context.usage))
+            content, fatal = _failed(tool, error), isinstance(error, FatalToolError)
+            return ToolOutcome(content, False, fatal=fatal, usage=_sum(context.usage))
     raise AssertionError("unreachable")
 
 
-def _context(run: RunContext, call: ToolCall, tracker: StateTracker[Any]) -> ToolContext[Any]:
+def _context(run: RunContext, call: ToolCall, tracker: StateTracker[Any], asking: Asking) -> ToolContext[Any]:
     session, row = run.session, call.row
 
     def emit(event_name: str, data: JsonValue) -> None:
@@ -118,6 +111,7 @@ def _context(run: RunContext, call: ToolCall, tracker: StateTracker[Any]) -> Too
         _emit=emit,
         _cancelled=run.watch.cancelled,
         _secrets=run.engine.secrets,
+        _ask=asking.ask,
     )
 
 
@@ -194,16 +188,35 @@ def _checked(agent: AnyAgent, tool: AnyTool, result: object) -> tuple[str, bool]
     return content, isinstance(result, str)
 
 
-def _failed(error: BaseException) -> str:
+def _is_cancelled() -> bool:
+    """Return whether this task is cancelled from outside, for use while a `CancelledError` is handled. A tool may raise
+    one too."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+def _is_repeated(tool: AnyTool, error: BaseException) -> bool:
+    if isinstance(error, TimeoutError):
+        return tool.retry_timeouts
+    return not isinstance(error, (FatalToolError, _ResultError, asyncio.CancelledError))
+
+
+def _failed(tool: AnyTool, error: BaseException) -> str:
     """Return the content of a failed result. Missing dependencies have a code, because the tool itself did not fail."""
     if isinstance(error, DependencyError):
         return dumps({"error": clean_text(str(error)), "code": error.code})
-    return result_content(_message(error), False)
+    return result_content(_message(tool, error), False)
 
 
-def _message(error: BaseException) -> str:
-    """Return the error text for the model: the message of a `ToolError` or `_ResultError`. For other exceptions it also
-    includes the type. It never contains a stack trace."""
+def _message(tool: AnyTool, error: BaseException) -> str:
+    """Return the error text for the model: the message of an error that tools raise on purpose. For other exceptions it
+    also includes the type. It never contains a stack trace."""
+    if isinstance(error, TimeoutError):
+        return f"tool {tool.name!r} took longer than {tool.timeout_s:g} s and was stopped; its outcome is unknown"
+    if isinstance(error, asyncio.CancelledError):
+        return f"tool {tool.name!r} was cancelled from inside"  # the run itself was not cancelled
+    if isinstance(error, FatalToolError):
+        return text_of(error) or "fatal"
     if isinstance(error, (ToolError, _ResultError)):
         return text_of(error)
     return f"{type(error).__name__}: {text_of(error)}"

@@ -18,6 +18,7 @@ from helix.core.json import JsonObject, clean_text, dumps
 from helix.core.messages import ToolCallRequest
 from helix.core.prompt import UNKNOWN, crashed_result
 from helix.core.tools import AnyTool
+from helix.core.usage import Usage
 from helix.engine.calls.runner import ToolOutcome, run_tool
 from helix.engine.claims.liveness import HeldClaim, call_claim, release
 from helix.engine.context import RunContext
@@ -233,13 +234,15 @@ def _unknown_outcome(run: RunContext, row: CallRow, tool: AnyTool | None) -> Cal
 
 async def _release_unstarted(run: RunContext, view: StepView, row: CallRow) -> None:
     """Release a claim that was never started, so that its outcome is not unknown. A call that a person approved stays
-    approved. If an earlier worker died during the call, the row is kept, with its count of deaths."""
+    approved, and one with answers keeps them. If an earlier worker died during the call, the row is kept, with its
+    count of deaths."""
     if row.deaths:
         await release(run.engine, call_claim(run, view.key(row.call_id), row))
         return
     key, tool = view.key(row.call_id), run.agent.find_tool(row.tool_name)
     request = view.rows.answer.tool_calls[view.place(row.call_id)]
-    if row.edited is not None or (tool is not None and approval_reason(tool, request) is not None):
+    approved = row.edited is not None or bool(row.questions)
+    if approved or (tool is not None and approval_reason(tool, request) is not None):
         back = row.model_copy(update={"state": "approved", "owner": None})
         put = call_put(key, back, as_read(row))
         await commit(run.engine, "release_call", [put], partial(_row_matches, run.engine, key, back))
@@ -281,7 +284,8 @@ async def _run(run: RunContext, view: StepView, call: ToolClaimed) -> Progress:
     except (asyncio.CancelledError, Exception):
         await release(run.engine, claim)
         raise
-    await record(run, ToolEnded(call.tool, call.request, call.row, begun, done=done))
+    result = done if done.state == "done" else None
+    await record(run, ToolEnded(call.tool, call.request, call.row, begun, done=result))
     return progress
 
 
@@ -298,7 +302,12 @@ async def _execute(run: RunContext, view: StepView, call: ToolStarted, state: Js
 
 
 async def _done(run: RunContext, row: CallRow, outcome: ToolOutcome) -> CallRow:
-    """Store the outcome's files, then return the row with the outcome."""
+    """Store the outcome's files, then return the row with the outcome: a result, or questions. The usage of earlier
+    executions that asked questions counts too."""
+    usage = row.usage if outcome.usage is None else (row.usage or Usage()) + outcome.usage
+    if outcome.questions is not None:
+        changes = {"state": "asked", "ask": "question", "questions": outcome.questions, "reason": None}
+        return row.model_copy(update={**changes, "owner": None, "deadline": None, "usage": usage})
     outcome, files = await _take_files(run, outcome)
     return row.ended(
         outcome.content,
@@ -308,7 +317,7 @@ async def _done(run: RunContext, row: CallRow, outcome: ToolOutcome) -> CallRow:
         plain=outcome.plain,
         fatal=outcome.fatal,
         patches=outcome.patches,
-        usage=outcome.usage,
+        usage=usage,
         files=files,
         deadline=None,
         confirmation=None,
@@ -331,9 +340,13 @@ async def _take_files(run: RunContext, outcome: ToolOutcome) -> tuple[ToolOutcom
 
 
 async def _record(run: RunContext, view: StepView, row: CallRow, done: CallRow) -> Progress:
-    """4: record the result, on condition that this worker still holds the claim. Otherwise the result is discarded."""
+    """4: record the result or the questions, on condition that this worker still holds the claim. Otherwise the outcome
+    is discarded."""
     put = call_put(view.key(row.call_id), done, as_read(row))
     if await commit(run.engine, "call_result", [put], lambda: _row_matches(run.engine, put.key, done)):
+        if done.state == "asked":
+            show(run, CallWaits(done, view.rows.answer))
+            return "asked"
         view.results[done.call_id] = done
         show(run, CallDone(done))  # 5
         return "done"

@@ -25,12 +25,12 @@ from helix.core.json import JsonObject, JsonValue, check_json, check_text, dumps
 from helix.core.messages import EditedArguments, ToolCallRequest
 from helix.core.planning import refuse_call
 from helix.core.prompt import UNKNOWN
+from helix.core.questions import with_answers
 from helix.core.session_row import SessionRow
 from helix.engine.calls.children import call_place
 from helix.engine.claims.claim import Claimed, claim
 from helix.engine.engine import Engine
-from helix.engine.writing import are_written, beside, call_put, commit
-from helix.ports.state_store import When
+from helix.engine.writing import are_written, as_read, beside, call_put, commit
 from helix.services.claim_input import ClaimInput, check_reason
 
 
@@ -59,12 +59,12 @@ async def answer(
     while True:
         place = await call_place(engine, session, confirmation.tool_call_id)
         key, row = place if place is not None else (None, None)
-        if key is None or row is None or row.state != "asked":
+        if key is None or row is None or row.state != "asked" or confirmation.round not in (None, row.claim):
             raise _not_pending(session_id, confirmation.tool_call_id)
         new = _answered(row, confirmation, engine.clock.now())
         if confirmation.arguments is not None:
             new = _edited(target, row, new, confirmation, engine.clock.now())
-        put = call_put(key, new, ASKED)
+        put = call_put(key, new, as_read(row))
         if session.status == "paused":
             ask = ClaimInput("with_confirmation", extra=[put], version=session.version)
             try:
@@ -99,9 +99,6 @@ async def wake_parents(engine: Engine, child: SessionRow, delivery: Delivery) ->
     return woken
 
 
-ASKED = When(equal={"state": "asked"})
-
-
 def _not_pending(session_id: str, call_id: str) -> CallNotPendingError:
     return CallNotPendingError(
         f"call {call_id!r} of session {session_id!r} does not wait for an answer: "
@@ -133,6 +130,9 @@ def _answered(row: CallRow, confirmation: Confirmation, now: float) -> CallRow:
             error = confirmation.reason or "denied: no reason given"
             return _done(row, result_content(error, False), False, now)
         return _reported(row, confirmation.data, now)
+    if row.ask == "question" and confirmation.approved:
+        answers = with_answers(row.call_id, row.questions, confirmation.data)
+        return row.model_copy(update={"state": "approved", "ask": None, "questions": answers})
     if confirmation.approved:
         data: JsonObject | None = None
         if confirmation.data is not None:

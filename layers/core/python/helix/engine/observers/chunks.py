@@ -37,6 +37,7 @@ from helix.core.errors import HelixError
 from helix.core.handles import with_parameters
 from helix.core.json import JsonObject, clean_text, text_of
 from helix.core.messages import Edit
+from helix.core.questions import open_questions
 from helix.core.row_keys import checkpoint_version
 from helix.core.rows import CheckpointRow
 from helix.core.run_row import RunRow
@@ -124,7 +125,13 @@ def _calling(stream: RunStream, row: CallRow, chunks: Sequence[AnyChunk]) -> Non
 
 def _tool_start(row: CallRow, arguments: Any) -> ToolStartChunk:
     edited = None if row.edited is None else Edit(by=row.edited.by, at=row.edited.at)
-    return ToolStartChunk(tool_call_id=row.call_id, tool_name=row.tool_name, arguments=arguments, edited=edited)
+    return ToolStartChunk(
+        tool_call_id=row.call_id,
+        tool_name=row.tool_name,
+        arguments=arguments,
+        edited=edited,
+        questions=row.questions,
+    )
 
 
 def _failed_try(fact: facts.TryFailed) -> list[AnyChunk]:
@@ -145,6 +152,8 @@ def _approval(row: CallRow, answer: AssistantRow, tool: AnyTool | None) -> ToolA
         parameters=tool.parameters if tool is not None else {},
         reason=row.reason,
         kind=row.ask or "approval",
+        questions=open_questions(row.questions) if row.ask == "question" else [],
+        round=row.claim if row.ask == "question" else 0,
     )
 
 

@@ -37,8 +37,8 @@ from helix.engine.steps.stage import stage
 from helix.engine.steps.summary import may_shorten, note_overflow, without_summary, write_summary
 from helix.engine.steps.views import TOO_LONG, Prepared, show_view, write_view
 from helix.engine.stops import judge_stop
-from helix.engine.writing import at_version, entry_put, no_outcome_check, session_put, share_head
-from helix.ports.state_store import Check, Operation, Value, When
+from helix.engine.writing import as_read, at_version, entry_put, no_outcome_check, session_put, share_head
+from helix.ports.state_store import Check, Operation, Value
 from helix.services.request_heads import head_put
 
 EXCEEDED = "budget_exceeded"
@@ -133,7 +133,7 @@ async def _finish_step(run: RunContext, begun: Begun, rows: OpenRows, stop: Stop
         await _write_refused(run, session, fold)
         return None
     for row in done:  # results from outside the run: its execution may not have waited for their records
-        if row.by in ("answer", "child") or may_wait(run.agent.find_tool(row.tool_name)):
+        if row.by in ("answer", "child") or row.questions or may_wait(run.agent.find_tool(row.tool_name)):
             show(run, CallDone(row))
         if row.by == "child" and not run.engine.placement.executes_children:  # otherwise its worker did
             await record(run, ChildEnded(row, "completed" if row.success else "failed"))
@@ -173,7 +173,7 @@ async def _pause(run: RunContext, session: SessionRow, rows: OpenRows, pending: 
         if session.open.wide:  # each result bumps the version, so AT(v) is enough
             break
         if row is not None and row.call_id in waiting:
-            checks.append(Check(call_key(session, place), When(equal={"state": row.state})))
+            checks.append(Check(call_key(session, place), as_read(row)))
     return await close_run(run, session, Ending("paused", reason="pending", pending=pending, checks=checks))
 
 

@@ -1,0 +1,136 @@
+"""Questions that a tool asks while it runs, and the tool with which a model asks.
+
+Law: a recorded answer belongs to the text and the schema of its question. A tool that is entered again gets it for the same
+question, and a changed question is asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Generic, Literal, overload
+
+from pydantic import PydanticUserError, TypeAdapter, ValidationError
+from typing_extensions import TypeVar
+
+from helix.core.context import ToolContext
+from helix.core.damage import every_problem
+from helix.core.errors import InvalidInputError
+from helix.core.json import JsonObject, JsonValue, check_json, check_text
+from helix.core.json_schema import schema_problems
+from helix.core.rows import AskedQuestion
+from helix.core.tools import tool
+
+MAX_QUESTIONS = 20
+"""The maximum number of questions of one call, counting each change of a question."""
+MAX_TEXT_BYTES = 4_000
+MAX_SCHEMA_BYTES = 16_000
+
+T = TypeVar("T")
+
+
+class Question(Generic[T]):
+    """A question to a person. `ctx.ask` returns the answer as `T`: a text, a choice, a list of choices, or a value of the
+    schema's type.
+
+    schema: a pydantic model or another type that pydantic can read, or a JSON schema. None: a text, or `choices`.
+    choices: the allowed answers. With `several`, the answer is a list of them.
+
+    Raises `InvalidInputError` if the question cannot be asked.
+    """
+
+    @overload
+    def __init__(self: Question[str], text: str, *, choices: Sequence[str] | None = None) -> None: ...
+    @overload
+    def __init__(self: Question[list[str]], text: str, *, choices: Sequence[str], several: Literal[True]) -> None: ...
+    @overload
+    def __init__(self: Question[JsonValue], text: str, *, schema: JsonObject) -> None: ...
+    @overload
+    def __init__(self, text: str, *, schema: type[T]) -> None: ...
+    def __init__(
+        self, text: str, *, schema: Any = None, choices: Sequence[str] | None = None, several: bool = False
+    ) -> None:
+        check_text(text, "the text of a question", MAX_TEXT_BYTES)
+        if not text.strip():
+            raise InvalidInputError("the text of a question is empty")
+        if (several and choices is None) or (choices is not None and schema is not None):
+            raise InvalidInputError(f"question {text[:80]!r}: give schema, or choices, or choices with several")
+        self.text = text
+        """The text that the person reads."""
+        self.answer_schema: JsonObject = _choices_schema(text, choices, several)
+        """The JSON schema of the answer."""
+        self._reader: TypeAdapter[Any] | None = None
+        if isinstance(schema, dict):
+            self.answer_schema = schema
+        elif schema is not None:
+            try:
+                self._reader = TypeAdapter(schema)
+                self.answer_schema = self._reader.json_schema()
+            except (PydanticUserError, NameError) as error:
+                raise InvalidInputError(f"question {text[:80]!r}: schema cannot be a form: {error}") from error
+        check_json(self.answer_schema, f"the schema of question {text[:80]!r}", MAX_SCHEMA_BYTES)
+
+    def asked(self, problem: str | None = None) -> AskedQuestion:
+        """Return the question as it is stored. `problem`: why the last answer did not fit."""
+        return AskedQuestion(text=self.text, answer_schema=self.answer_schema, problem=problem)
+
+    def is_same(self, stored: AskedQuestion) -> bool:
+        return (self.text, self.answer_schema) == (stored.text, stored.answer_schema)
+
+    def read(self, data: JsonValue) -> T:
+        """Return the answer as its type. Raises `InvalidInputError`, naming the fields that do not fit."""
+        try:
+            value: Any = data if self._reader is None else self._reader.validate_python(data)
+        except ValidationError as error:
+            raise InvalidInputError(every_problem(error, "the answer")) from error
+        return value  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        return f"Question({self.text!r})"
+
+
+def _choices_schema(text: str, choices: Sequence[str] | None, several: bool) -> JsonObject:
+    if choices is None:
+        return {"type": "string", "minLength": 1}
+    given = list(choices)
+    if isinstance(choices, str) or not given or not all(isinstance(choice, str) and choice for choice in given):
+        raise InvalidInputError(f"question {text[:80]!r}: choices must be a list of texts that are not empty")
+    if len(set(given)) < len(given):
+        raise InvalidInputError(f"question {text[:80]!r}: a choice is listed twice")
+    one: JsonObject = {"type": "string", "enum": [*given]}
+    return {"type": "array", "items": one, "uniqueItems": True} if several else one
+
+
+def open_questions(questions: Sequence[AskedQuestion]) -> list[AskedQuestion]:
+    return [question for question in questions if not question.answered]
+
+
+def with_answers(call_id: str, questions: Sequence[AskedQuestion], data: JsonValue) -> list[AskedQuestion]:
+    """Return the questions with the answers to the open ones: `data` is the answer to a single one, or a list with an
+    answer to each. Raises `InvalidInputError`, naming the question and the field that does not fit."""
+    waiting = open_questions(questions)
+    if len(waiting) > 1 and (not isinstance(data, list) or len(data) != len(waiting)):
+        raise InvalidInputError(
+            f"call {call_id!r} asks {len(waiting)} questions: data must be a list with an answer to each, in their order"
+        )
+    given = data if len(waiting) > 1 and isinstance(data, list) else [data]
+    answers = iter(given)
+    found: list[AskedQuestion] = []
+    for question in questions:
+        if not question.answered:
+            value = next(answers)
+            if problems := schema_problems(question.answer_schema, value, "the answer"):
+                text = question.text[:80]
+                raise InvalidInputError(f"the answer to {text!r} does not fit its schema: {'; '.join(problems)}")
+            question = question.model_copy(update={"answered": True, "data": value, "problem": None})
+        found.append(question)
+    return found
+
+
+@tool(inline=True)
+async def ask_user(
+    question: str, ctx: ToolContext, choices: list[str] | None = None, several: bool = False
+) -> JsonValue:
+    """Ask the user a question and wait for the answer. Use it if you cannot continue without something that only the user
+    knows. Give choices if the answer is one of a few, and several=true if the user may choose more than one."""
+    asked: Question[JsonValue] = Question(question, choices=choices or None, several=several and bool(choices))  # type: ignore[call-overload]
+    return await ctx.ask(asked)
