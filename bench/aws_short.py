@@ -27,10 +27,10 @@ from helix.sessions.read import Sessions
 LONG = 100
 SHORT_NOTES = """\
 Each run is measured from `execute` to `result`, in process on DynamoDB. It is the first run in its tables, so it also
-creates the rows of its counters. A read is one call: GetItem, BatchGetItem, or each page of a Query. Periodic checks for
-a stop are left out. Units are DynamoDB's: 1 for each KB of a row that is put alone, 2 in a transaction. The number of
-stream segments depends on time: writes within 50 ms form one. Deployed runs include the claim, `call_model`, `call_tool`,
-`finish_run` and `project_stream`, with each Kinesis record in a separate invocation."""
+creates the rows of its counters and of its request head. A read is one call: GetItem, BatchGetItem, or each page of a
+Query. Periodic checks for a stop are left out. Units are DynamoDB's: 1 for each KB of a row that is put alone, 2 in a
+transaction. The number of stream segments depends on time: writes within 50 ms form one. Deployed runs include the claim,
+`call_model`, `call_tool`, `finish_run` and `project_stream`, with each Kinesis record in a separate invocation."""
 
 
 def short_runs(tools: int, turns: Sequence[str] = ("new", "next", "third", "cold")) -> dict[str, list[Call]]:
@@ -123,7 +123,9 @@ def kind_of(table: str, sort: str) -> str:
     if table.endswith("streams"):
         return "stream segments"
     if table.endswith("control"):
-        return "usage" if "#completion" in sort or sort.startswith("agent:") else "open runs"
+        kinds = {"q": "request heads", "activity": "activity of the stage"}
+        usage = "#completion" in sort or sort.startswith("agent:")
+        return "usage" if usage else kinds.get(sort.partition("#")[0], "open runs")
     kinds = {"m": "messages", "c": "checkpoints", "r": "runs"}
     return "session" if sort == "session" else kinds.get(sort.partition("#")[0], "index of sessions")
 
