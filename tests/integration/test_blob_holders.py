@@ -12,6 +12,7 @@ import pytest
 from botocore.config import Config
 from tests.properties.blob_walk import DAY_S, HOUR_S, Numbers
 from tests.support.aws_resources import BUCKET, fresh, make_store, make_tables, moto
+from tests.support.blob_releases import release_blobs
 from tests.support.sample_files import png
 
 from helix import FilePart, MemoryStateStore, SQLiteStateStore
@@ -26,7 +27,6 @@ from helix.ports.model import Files
 from helix.ports.state_store import ABSENT, Check, Key, Operation, Put, StateStore
 from helix.services.blob_collector import BlobCollector
 from helix.services.blob_holders import BlobHolders, HeldParts
-from helix.services.blob_releases import release_blobs
 from helix.services.blob_rows import PARTITIONS, blob_key, blob_owner, due_partition
 from helix.services.blob_uploads import BlobUploads
 from helix.services.file_inputs import ReadFile

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import string
 import sys
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from tests.support.command_line import CommandLine
 from helix import Agent, LLMConfig, LocalExecutor, MemoryStateStore, ScriptedModel, SQLiteStateStore
 from helix.core.errors import DefinitionError, InvalidInputError
 from helix.ports.state_store import Key, Put
-from helix.runtime.stores import open_store, store_exists
+from helix.runtime.stores import _OPENERS, open_store, store_exists
 
 FAKE = """
 from pathlib import Path
@@ -167,3 +168,9 @@ def test_dynamodb_without_a_region(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
     with pytest.raises(InvalidInputError, match="You must specify a region"):
         open_store("dynamodb://?sessions=a&streams=b&control=c")
+
+
+def test_the_guide_has_every_scheme() -> None:
+    guide = Path(__file__).parents[2] / "docs/guide/durability.md"
+    table = guide.read_text("utf-8").partition("## Stores by URL\n")[2].partition("\n## ")[0]
+    assert set(re.findall(r"`(\w+)://", table.partition("```")[0])) == set(_OPENERS)

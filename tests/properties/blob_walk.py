@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import Any
 
+from tests.support.blob_releases import release_blobs
+
 from helix import MemoryStateStore
 from helix.adapters.memory_blobs import MemoryBlobs
 from helix.core.errors import ConditionFailedError, ContentionError, FileMissingError, InvalidFileError
@@ -20,7 +22,6 @@ from helix.core.file_checks import describe
 from helix.ports.state_store import ABSENT, Check, Delete, Key, Put, Value, When
 from helix.services.blob_collector import BlobCollector
 from helix.services.blob_holders import BlobHolders
-from helix.services.blob_releases import release_blobs
 from helix.services.blob_rows import PARTITIONS, blob_owner, due_key, due_partition, held_key, owner_prefix
 from helix.services.blob_uploads import BlobUploads
 from helix.services.file_inputs import ReadFile

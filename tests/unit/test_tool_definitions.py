@@ -1,10 +1,13 @@
 """Definitions of tools: a function becomes a tool, and a mistake fails at once and names the field."""
 
 import asyncio
+import dataclasses
 import enum
 import functools
 import inspect
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -16,6 +19,7 @@ from helix.core.errors import DefinitionError, InvalidInputError
 from helix.core.tools import (
     FINISH_TOOL_NAME,
     Tool,
+    ToolOptions,
     create_finish_tool,
     create_sub_agent_tool,
     define_tool,
@@ -24,6 +28,8 @@ from helix.core.tools import (
     tool,
 )
 from helix.core.tracker import create_state_tracker
+
+GUIDE = Path(__file__).parents[2] / "docs/guide/tools.md"
 
 
 class Colour(enum.Enum):
@@ -341,3 +347,16 @@ def test_context_refuses_what_a_stream_cannot_carry() -> None:
         with pytest.raises(InvalidInputError):
             context.emit(name, data)
     assert context.agent_id == context.session_id == "ses_1"
+
+
+def test_every_option_can_be_given_is_checked_and_is_in_the_guide() -> None:
+    own = {"name", "description", "input_schema", "execute", "kind", "agent", "function", "parameters"}
+    options = {field.name for field in dataclasses.fields(Tool)} - own
+    assert set(ToolOptions.__annotations__) == options
+    section = GUIDE.read_text("utf-8").partition("## Options\n")[2].partition("\n## ")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == options
+    for option in options:
+        wrong: dict[str, Any] = {option: object()}
+        with pytest.raises(DefinitionError) as caught:
+            tool(**wrong)(plain)
+        assert caught.value.field == option

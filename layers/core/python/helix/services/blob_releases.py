@@ -14,7 +14,6 @@ from helix.core.errors import ConditionFailedError, DamagedRowError
 from helix.ports.clock import Clock
 from helix.ports.state_store import ABSENT, Check, Delete, Key, Operation, StateStore, Update, Value, When
 from helix.services.blob_rows import (
-    HELD_END,
     HELD_START,
     UNUSED_S,
     blob_key,
@@ -25,7 +24,6 @@ from helix.services.blob_rows import (
     read_blob,
 )
 from helix.services.committing import Again, refused, repeat_attempt
-from helix.services.paging import pages
 
 logger = get_logger("helix")
 
@@ -33,16 +31,6 @@ logger = get_logger("helix")
 def is_hold(key: Key) -> bool:
     """Return whether this is the key of a session's row for a blob that it holds."""
     return key.sort.startswith(HELD_START)
-
-
-async def release_blobs(store: StateStore, clock: Clock, session_id: str, guard: Sequence[Operation] = ()) -> int:
-    """Release all blobs that the session holds, and return how many. See `release_blob`."""
-    count = 0
-    async for rows in pages(store, session_id, table="sessions", start=HELD_START, end=HELD_END):
-        for row in rows:
-            await release_blob(store, clock, row.key, guard)
-            count += 1
-    return count
 
 
 async def release_blob(store: StateStore, clock: Clock, hold: Key, guard: Sequence[Operation] = ()) -> None:
