@@ -17,6 +17,7 @@ from helix.core import chunks as c
 from helix.core.conversation.changes import Resynced
 from helix.core.conversation.conversation import Conversation
 from helix.core.conversation.items import Call, Notice, Step
+from helix.core.files import FilePart
 from helix.core.wire import StreamMessage
 from helix.runtime.models import ModelChoice
 from helix.stream.agui import AgUiEncoder
@@ -108,6 +109,7 @@ def chat(messages: Messages) -> object:
             one.result,
             one.error,
             one.child and one.child.id,
+            [file.name for file in one.files],
         )
 
     return [
@@ -182,3 +184,12 @@ def test_a_reader_shows_what_the_table_says(kind: str, reader: str) -> None:
     read = READERS[reader]
     shown = read(stream(kind, with_it=True)) != read(stream(kind, with_it=False))
     assert shown == (table()[kind][reader] != NOTHING)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_reader_names_the_files_of_a_result(reader: str) -> None:
+    label = FilePart(kind="image", media_type="image/png", sha256="a" * 64, name="label.png")
+    end = c.ToolEndChunk(result="Seen", files=[label], **CALL)
+    chunks: list[c.StreamChunk] = [TEXT, COMMITTED, STARTED, end]
+    messages = [_message(n, chunk) for n, chunk in enumerate(chunks, 1)]
+    assert "label.png" in str(READERS[reader](messages))

@@ -7,8 +7,9 @@ first run's id.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, assert_never
+from typing import Any, Final, Literal, TypeAlias, assert_never
 
 from helix.core.conversation import changes as ch
 from helix.core.conversation.conversation import Conversation
@@ -16,9 +17,18 @@ from helix.core.conversation.items import Call, Part, Question, Step
 from helix.core.json import JsonObject, dumps
 from helix.core.usage import Usage
 from helix.core.wire import StreamMessage
+from helix.stream.file_parts import ui_result_files
 from helix.stream.usage import usage_fields
 
 Version: TypeAlias = Literal[6, 7]
+Notified: TypeAlias = ch.RunQueued | ch.Resynced | ch.StatePatched | ch.ContextChanged
+NOTICES: Final[Mapping[type[Notified], tuple[str, list[str]]]] = {
+    ch.RunQueued: ("run-queued", ["queued", "expires_at", "reason"]),
+    ch.Resynced: ("stream-resync", ["reason", "checkpoint_id"]),
+    ch.StatePatched: ("state-patch", ["patches"]),
+    ch.ContextChanged: ("context-changed", ["hidden", "cleared", "summary", "cause", "tokens"]),
+}
+"""The changes that are sent as transient data, with the fields of their chunks that are sent."""
 
 
 def shown_call(root: str, session_id: str, call_id: str) -> str:
@@ -54,8 +64,9 @@ class UIMessageEncoder:
     ends.
     """
 
-    def __init__(self, session_id: str, *, version: Version = 7) -> None:
-        self._root, self._live = session_id, version == 7
+    def __init__(self, session_id: str, *, version: Version = 7, base: str | None = None) -> None:
+        """`base`: the address of the agent in this encoding, for the files of tool results. None: their URLs are empty."""
+        self._root, self._live, self._base = session_id, version == 7, base
         self.sequence = 0
         self.message_id = ""
         self._out: list[JsonObject] = []
@@ -205,21 +216,9 @@ class UIMessageEncoder:
             case _:
                 assert_never(change)
 
-    def _notice(
-        self, change: ch.RunQueued | ch.Resynced | ch.StatePatched | ch.ContextChanged, chunk: JsonObject
-    ) -> None:
+    def _notice(self, change: Notified, chunk: JsonObject) -> None:
         """Send fields of a chunk as transient data."""
-        match change:
-            case ch.RunQueued():
-                name, fields = "run-queued", ["queued", "expires_at", "reason"]
-            case ch.Resynced():
-                name, fields = "stream-resync", ["reason", "checkpoint_id"]
-            case ch.StatePatched():
-                name, fields = "state-patch", ["patches"]
-            case ch.ContextChanged():
-                name, fields = "context-changed", ["hidden", "cleared", "summary", "cause", "tokens"]
-            case _:
-                assert_never(change)
+        name, fields = NOTICES[type(change)]
         self._emit(f"data-{name}", data={field: chunk[field] for field in fields if field in chunk}, transient=True)
 
     # --- answers ----------------------------------------------------------------------------------------------------
@@ -320,6 +319,7 @@ class UIMessageEncoder:
             self._emit("tool-output-available", toolCallId=self._call_id(call), output=call.result, dynamic=True)
         else:
             self._emit("tool-output-error", toolCallId=self._call_id(call), errorText=error, dynamic=True)
+        self._out += ui_result_files(call.files, call.step.conversation.id, self._call_id(call), self._base)
 
     def _end_questions(self, parent: Call) -> None:
         """Close the pending requests of a sub-agent that has ended."""

@@ -120,6 +120,8 @@ class Call:
     """The number of times that workers have claimed the call. 0: not yet. More than 1: a worker died."""
     result: JsonValue = None
     """The result of the call. For a failed call, the content of its result."""
+    files: Sequence[FilePart] = ()
+    """The files of the result, by their place in its text."""
     error: str | None = None
     """The error of a call that failed."""
     kind: Question = "approval"
