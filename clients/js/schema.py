@@ -21,6 +21,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, models_json
 from helix.core import errors
 from helix.core.chunk_envelope import ChunkBase, NoticeChunk
 from helix.core.chunks import CHUNK_CLASSES
+from helix.core.files import FilePart
 from helix.core.handles import AgentResult
 from helix.core.refusals import RemoteError
 from helix.core.replies import REPLIES
@@ -104,6 +105,7 @@ def schema() -> dict[str, Any]:
         "defaults": {
             "chunk": _defaults(ChunkBase),
             "usage": _defaults(Usage),
+            "file": _defaults(FilePart),
             "types": {kind: own for kind, cls in chunks.items() if (own := _own_defaults(cls))},
         },
         "ui_fields": {kind: cls.ui_fields for kind, cls in chunks.items() if cls.ui_fields},

@@ -6,8 +6,9 @@ import pytest
 from tests.support.chat_screen import screen
 from tests.support_gateway import executor_of
 
-from helix.cli.chat.blocks import Summarised
+from helix.cli.chat.blocks import CallBlock, Summarised
 from helix.core.chunks import ContextChangedChunk, StepCommittedChunk, StreamChunk, ToolEndChunk, ToolStartChunk
+from helix.core.files import FilePart
 
 pytestmark = pytest.mark.slow
 
@@ -27,6 +28,26 @@ async def test_calls_that_the_stream_brings_after_their_step_was_drawn_are_drawn
             await s.app._draw()
         await s.until("first() → 1")
         await s.until("second() → 2")
+
+
+async def test_the_files_of_a_result_are_named() -> None:
+    label = FilePart(
+        kind="image", media_type="image/png", sha256="a" * 64, name="label.png", width=6, height=4, size=90
+    )
+    call = {"step": 1, "attempt": 1, "tool_call_id": "one", "tool_name": "scan"}
+    chunks: list[StreamChunk] = [
+        StepCommittedChunk(step=1, attempt=1),
+        ToolStartChunk(**call),
+        ToolEndChunk(**call, result="Seen", files=[label]),
+    ]
+    async with screen(executor_of([])) as s:
+        for chunk in chunks:
+            s.app.session.conversation.add(chunk)
+        s.app._mark_changed()
+        await s.app._draw()
+        await s.until("scan() → Seen + 1 file")
+        s.app.query_one(CallBlock).toggle()
+        await s.until("+ label.png (image/png, 6 x 4, 90 bytes)")
 
 
 async def test_a_summary_is_closed_until_it_is_asked_for() -> None:

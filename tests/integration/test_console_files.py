@@ -83,7 +83,7 @@ async def test_files_are_sent_with_a_message_and_shown_in_the_conversation(tmp_p
         result = page.get_by_role("list", name="Files of the result of scan")
         await result.get_by_role("img", name="Image label.png").wait_for()
         await result.get_by_text("3 pages").wait_for()
-        await page.wait_for_function("[...document.querySelectorAll('.preview img')].every(i => i.naturalWidth > 0)")
+        await page.locator(".preview img").evaluate_all("images => Promise.all(images.map(one => one.decode()))")
         assert await serious_problems(page) == []
         async with page.expect_download() as downloading:
             await asked.get_by_role("button", name="Download notes.txt").click()

@@ -16,6 +16,9 @@ const { messageOf, wholeStream } = await load("wire.js");
 const { HelixChatTransport, UIMessageEncoder } = await load("ai-sdk.js");
 const { AgUiEncoder } = await load("ag-ui-events.js");
 const { HelixAgent } = await load("ag-ui.js");
+const parts = await load("message-parts.js");
+const { isLocal } = await load("files.js");
+const { sha256Of } = await load("uploads.js");
 const require = createRequire(pathToFileURL(`${process.argv[3]}/package.json`));
 const ai = require("ai");
 const agui = { ...require("@ag-ui/client"), ...require("@ag-ui/core/schemas") };
@@ -59,6 +62,9 @@ const steps = {
     const changed = (message) => ({ ...message, parts: [{ type: "text", text }] });
     chat.messages = chat.messages.map((message) => (message.id === messageId ? changed(message) : message));
   },
+  "change parts": (chat, messageId, parts) => {
+    chat.messages = chat.messages.map((message) => (message.id === messageId ? { ...message, parts } : message));
+  },
   "change input": (chat, toolCallId, input) => {
     const changed = (part) => (part.toolCallId === toolCallId ? { ...part, input } : part);
     chat.messages = chat.messages.map((message) => ({ ...message, parts: message.parts.map(changed) }));
@@ -92,7 +98,10 @@ const requests = {
       pages.set(page, (found = { client, chat, transport, problems }));
     }
     const { client, chat, problems } = found;
-    for (const [name, ...given] of wanted) await steps[name](chat, ...given);
+    for (const [name, ...given] of wanted) {
+      if (name === "load") chat.messages = await found.transport.messages(chatId);
+      else await steps[name](chat, ...given);
+    }
     const shown = JSON.parse(JSON.stringify(chat.messages));
     if (shown.length > 0) await ai.validateUIMessages({ messages: shown });
     return { messages: shown, status: chat.status, problems, connections: client.connections };
@@ -191,6 +200,25 @@ const requests = {
     }
   },
 
+  /** What each list of parts of a message is read as: its text, and its files with their hashes. */
+  async contents({ protocol, messages }) {
+    const read = protocol === "ag-ui" ? parts.agUiContent : parts.uiContent;
+    const found = [];
+    for (const message of messages) {
+      try {
+        const { text, files } = read(message);
+        const shown = files.map(async ({ input, after_text, kind }) => [
+          ...(isLocal(input) ? [await sha256Of(input), null, input.name ?? null] : [input.sha256 ?? null, input.url ?? null, input.name ?? null]),
+          ...[after_text, kind ?? null],
+        ]);
+        found.push({ text, files: await Promise.all(shown) });
+      } catch (error) {
+        found.push({ error: said(error) });
+      }
+    }
+    return { contents: found };
+  },
+
   /** The events of AG-UI that these messages of a stream become, message by message; the schemas of AG-UI take each. */
   async events({ messages, session_id, state, run_id }) {
     const encoder = new AgUiEncoder(session_id, { state });
@@ -209,6 +237,7 @@ const requests = {
       front.subscribe({ onEvent: ({ event }) => void events.push(event.type) });
       for (const [name, given] of wanted) {
         if (name === "say") front.addMessage({ id: crypto.randomUUID(), role: "user", content: given });
+        if (name === "change") front.setMessages(front.messages.with(given[0], { ...front.messages[given[0]], content: given[1] }).slice(0, given[0] + 1));
         if (name === "edit") {
           const at = front.messages.findIndex((message) => message.content === given[0]);
           front.setMessages([...front.messages.slice(0, at), { ...front.messages[at], content: given[1] }]);
@@ -216,6 +245,10 @@ const requests = {
         if (name === "set state") front.setState(given);
         if (name === "abort soon") {
           front.subscribe({ onRunStartedEvent: () => front.abortRun() });
+          continue;
+        }
+        if (name === "load") {
+          front.setMessages(given);
           continue;
         }
         const extra = name === "run with" ? given : { resume: name === "resume" ? given : undefined };

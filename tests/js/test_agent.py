@@ -31,9 +31,9 @@ def counter(**fields: Any) -> Any:
     return agent("helper", tools=[tool], state_schema=Counted)
 
 
-async def front(typescript: Any, url: str, *steps: list[Any]) -> dict[str, Any]:
+async def front(typescript: Any, url: str, *steps: list[Any], agent: str = "helper") -> dict[str, Any]:
     found: dict[str, Any] = await typescript(
-        "agent", url=url, agent="helper", threadId=THREAD, steps=steps, settings=QUICK
+        "agent", url=url, agent=agent, threadId=THREAD, steps=steps, settings=QUICK
     )
     assert "error" not in found, found
     return found

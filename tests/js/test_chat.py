@@ -19,9 +19,9 @@ CHAT = "chat"  # an id for anonymous users, who have no prefix
 class Page:
     """A page of the chat, by its name in the driver."""
 
-    def __init__(self, typescript: Any, url: str, name: str = "page", chat: str = "chat") -> None:
+    def __init__(self, typescript: Any, url: str, name: str = "page", chat: str = "chat", **about: str | None) -> None:
         self._typescript = typescript
-        self._about = {"page": name, "url": url, "agent": "helper", "chatId": chat, "settings": QUICK}
+        self._about = {"page": name, "url": url, "agent": "helper", "chatId": chat, "settings": QUICK, **about}
         self.problems: list[Any] = []
 
     async def __aenter__(self) -> Self:
@@ -243,11 +243,10 @@ async def test_arguments_that_the_page_changed_are_executed(typescript: Any) -> 
         assert [part.get("output") for part in shown] == ["refunded a", "refunded B"]
 
 
-async def test_a_file_is_refused_by_name(typescript: Any) -> None:
+async def test_a_part_that_is_not_supported_is_refused_by_name(typescript: Any) -> None:
     async with served(executor_of([])) as (gateway, _), Page(typescript, gateway.url) as page:
-        file = {"type": "file", "mediaType": "image/png", "url": "data:image/png;base64,AAAA"}
-        await page(["send", {"text": "Look", "files": [file]}])
-        assert [(problem["code"], "'file'" in problem["message"]) for problem in page.problems] == [
+        await page(["send", {"parts": [{"type": "text", "text": "Look"}, {"type": "reasoning", "text": "Hm."}]}])
+        assert [(problem["code"], "'reasoning'" in problem["message"]) for problem in page.problems] == [
             ("invalid_input", True)
         ]
 

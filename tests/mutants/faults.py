@@ -263,7 +263,7 @@ FAULTS = (
     Fault(
         "runtime: a run reports the abort of a later one",
         "runtime/handle.py",
-        'run = last if last.mode == "abort" and last.previous_run_id == run_id else run',
+        'run = last if last.mode == "abort" and last.previous_run_id == run.run_id else run',
         'run = last if last.mode == "abort" else run',
         _runs("aborts_at_rest", "resume", "interrupts"),
     ),
@@ -286,8 +286,8 @@ FAULTS = (
     Fault(
         "http: a sub-agent's question is answered at its parent",
         "http/turns.py",
-        "found[shown] = Question(row.session_id, one.call_id, one.kind, one.arguments)",
-        "found[shown] = Question(session.session_id, one.call_id, one.kind, one.arguments)",
+        "found[shown] = Question(row.session_id, one.call_id, one.kind, one.arguments, one.round)",
+        "found[shown] = Question(session.session_id, one.call_id, one.kind, one.arguments, one.round)",
         _runs("http", "http_answers"),
     ),
     Fault(

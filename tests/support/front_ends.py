@@ -27,6 +27,7 @@ from helix.stream.ui_messages import UIMessageEncoder, Version
 
 JS = Path(__file__).parents[1] / "js"
 Event = tuple[Position, JsonObject]
+BASE = "/desk/ai-sdk"
 
 
 async def turns(executor: Executor, session_id: str) -> list[Turn]:
@@ -60,7 +61,7 @@ async def events_of(
 
 
 def ui_encoder(turn: Turn, version: Version = 7) -> UIMessageEncoder:
-    return UIMessageEncoder(turn.session.session_id, version=version)
+    return UIMessageEncoder(turn.session.session_id, version=version, base=BASE)
 
 
 async def agui_encoder(executor: Executor, turn: Turn, *, join: bool = False) -> AgUiEncoder:
@@ -97,7 +98,7 @@ def ui_fold(chunks: Sequence[JsonObject]) -> JsonObject | None:
 async def loaded_answers(executor: Executor, session_id: str, version: Version) -> list[JsonObject]:
     """Return the answers of a page that loads."""
     session = await executor.engine.history.existing(session_id)
-    return [one for one in await ui_conversation(executor, session, version, "/files") if one["role"] == "assistant"]
+    return [one for one in await ui_conversation(executor, session, version, BASE) if one["role"] == "assistant"]
 
 
 def _answers(log: Sequence[StreamMessage], root: str, end: int) -> dict[str, bool]:

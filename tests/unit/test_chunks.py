@@ -10,7 +10,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from tests.support.chunk_samples import CHUNKS
 
-from helix.core import chunk_guards as module
+from helix.core import chunk_guards, chunks
 from helix.core.chunk_envelope import ChunkBase, NoticeChunk
 from helix.core.chunks import CHUNK_CLASSES, CHUNK_TYPES, KnownChunk, UnknownChunk, chunk_json_schema, parse_chunk
 from helix.core.errors import InvalidInputError
@@ -33,25 +33,25 @@ ENVELOPE = {
     "timestamp": 4.5,
 }
 GUARDS: dict[str, Callable[[ChunkBase], bool]] = {
-    "text_delta": module.is_text_delta_chunk,
-    "thinking": module.is_thinking_chunk,
-    "tool_start": module.is_tool_start_chunk,
-    "tool_end": module.is_tool_end_chunk,
-    "subagent_start": module.is_sub_agent_start_chunk,
-    "subagent_end": module.is_sub_agent_end_chunk,
-    "custom": module.is_custom_event_chunk,
-    "state_patch": module.is_state_patch_chunk,
-    "error": module.is_error_chunk,
-    "output": module.is_output_chunk,
-    "run_interrupted": module.is_run_interrupted_chunk,
-    "run_resumed": module.is_run_resumed_chunk,
-    "checkpoint_created": module.is_checkpoint_created_chunk,
+    "text_delta": chunk_guards.is_text_delta_chunk,
+    "thinking": chunk_guards.is_thinking_chunk,
+    "tool_start": chunk_guards.is_tool_start_chunk,
+    "tool_end": chunk_guards.is_tool_end_chunk,
+    "subagent_start": chunk_guards.is_sub_agent_start_chunk,
+    "subagent_end": chunk_guards.is_sub_agent_end_chunk,
+    "custom": chunk_guards.is_custom_event_chunk,
+    "state_patch": chunk_guards.is_state_patch_chunk,
+    "error": chunk_guards.is_error_chunk,
+    "output": chunk_guards.is_output_chunk,
+    "run_interrupted": chunk_guards.is_run_interrupted_chunk,
+    "run_resumed": chunk_guards.is_run_resumed_chunk,
+    "checkpoint_created": chunk_guards.is_checkpoint_created_chunk,
 }
 
 
 def test_each_type_has_a_sample() -> None:
     assert set(FIELDS) == CHUNK_TYPES and all(FIELDS.values())
-    of_the_module = {cls for cls in vars(module).values() if isinstance(cls, type) and issubclass(cls, ChunkBase)}
+    of_the_module = {cls for cls in vars(chunks).values() if isinstance(cls, type) and issubclass(cls, ChunkBase)}
     assert of_the_module - {ChunkBase, NoticeChunk, UnknownChunk} == set(CHUNK_CLASSES.values())
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -17,6 +18,7 @@ from pydantic import TypeAdapter
 from helix.core.conversation import changes as ch
 from helix.core.conversation.conversation import Conversation
 from helix.core.conversation.items import Call, Item, Notice, Part, Step, User
+from helix.core.files import FilePart
 from helix.core.messages import AnyMessage
 from helix.core.rows import Pending
 from helix.core.wire import StreamMessage
@@ -36,6 +38,10 @@ def of_part(part: Part) -> str:
 
 def of_call(call: Call) -> str:
     return f"{of_step(call.step)} {call.id} {call.state}"
+
+
+def of_files(files: Sequence[FilePart]) -> list[Any]:
+    return [[file.model_dump(mode="json") for file in files]] if files else []
 
 
 def of_change(change: ch.Change) -> list[Any]:
@@ -63,8 +69,8 @@ def of_change(change: ch.Change) -> list[Any]:
 
 def of_item(item: Item) -> list[Any]:
     match item:
-        case User(text, run_id):
-            return ["user", text, run_id]
+        case User(text, run_id, files):
+            return ["user", text, run_id, *of_files(files)]
         case Notice(kind, text, tone, code, queued, hidden):
             return ["notice", kind, text, tone, code, queued, hidden]
         case Step():
@@ -80,7 +86,7 @@ def shown(call: Call) -> list[Any]:
     asked: list[Any] = [call.kind, call.parameters, call.reason, call.edited and call.edited.by]
     if call.round:
         asked += [call.round, [[question.text, question.data] for question in call.questions]]
-    ended = [call.result, call.error, call.child and call.child.id]
+    ended = [call.result, call.error, call.child and call.child.id, *of_files(call.files)]
     return [of_call(call), call.name, call.arguments, call.attempt, asked, ended]
 
 

@@ -53,6 +53,7 @@ def beyond(rows: Rows) -> None:
     rows["m#000000#00000999"] = copy.deepcopy(first(rows, "m#", kind="assistant"))
 
 
+FORGED = {"kind": "image", "media_type": "image/png", "url": "https://example.com/forged.png"}
 SPOILT: list[tuple[str, Callable[[Rows], None]]] = [
     ("legal_transitions", session(status="paused")),
     ("legal_transitions", session(status="odd")),
@@ -75,6 +76,7 @@ SPOILT: list[tuple[str, Callable[[Rows], None]]] = [
     ("final_is_committed", change("m#", {"kind": "assistant"}, content="forged")),
     ("result_immutable", change("m#", {"kind": "call"}, content="forged")),
     ("result_immutable", change("m#", {"kind": "call"}, by="nobody")),
+    ("result_immutable", change("m#", {"kind": "call"}, files=[FORGED])),
     ("told_once", change("m#", {"by": "child"}, success=False)),
     ("no_answer_lost", session(pending=[{"call_id": "call_0", "tool_name": "look"}])),
 ]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from tests.support.chunk_samples import BELOW, CHUNKS, SUB
+from tests.support.chunk_samples import CALL, CHUNKS, COMMITTED, STARTED, TEXT
 from tests.support_run import agent
 
 from helix.cli.view.base import Heading
@@ -19,6 +19,7 @@ from helix.core.chunk_envelope import NoticeChunk
 from helix.core.conversation.changes import Resynced
 from helix.core.conversation.conversation import Conversation
 from helix.core.conversation.items import Call, Notice, Step
+from helix.core.files import FilePart
 from helix.core.wire import StreamMessage
 from helix.runtime.models import ModelChoice
 from helix.stream.agui import AgUiEncoder
@@ -69,6 +70,7 @@ def chat(messages: Messages) -> object:
             one.result,
             one.error,
             one.child and one.child.id,
+            [file.name for file in one.files],
         )
 
     return [
@@ -172,3 +174,12 @@ def test_each_reader_shows_a_new_notice_without_code_for_it(reader: str, monkeyp
         "AG-UI": "{'type': 'CUSTOM', 'name': 'helix.citation', 'value': {'number': 1, 'title': '{tea}'}}",
     }
     assert expected[reader] in str(READERS[reader]([sent]))
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_reader_names_the_files_of_a_result(reader: str) -> None:
+    label = FilePart(kind="image", media_type="image/png", sha256="a" * 64, name="label.png")
+    end = c.ToolEndChunk(result="Seen", files=[label], **CALL)
+    chunks: list[c.StreamChunk] = [TEXT, COMMITTED, STARTED, end]
+    messages = [_message(n, chunk) for n, chunk in enumerate(chunks, 1)]
+    assert "label.png" in str(READERS[reader](messages))

@@ -13,8 +13,6 @@ const GLANCE = 60;
 const PAGE = 100;
 /** How often a running session is read again: a worker that died says nothing. */
 const LOOK_MS = 8_000;
-/** Messages that are read to find the files of results. */
-const RESULTS = 50;
 
 export class OpenSession {
   readonly id: string;
@@ -41,8 +39,6 @@ export class OpenSession {
   /** Messages of the session before those that were read. */
   #unread = 0;
   #fetching: Promise<void> | undefined;
-  /** A call has ended since the last look. The stream does not contain the files of its result. */
-  #ended = false;
 
   /** `whole`: all of it is read at once, else the newest messages, and others when somebody looks. */
   constructor(id: string, whole = false) {
@@ -108,11 +104,8 @@ export class OpenSession {
 
   /** Read again what is stored, but not the conversation. */
   async refresh(): Promise<void> {
-    const ended = this.#ended;
-    this.#ended = false;
-    const found = await service().ask("get_session", { session_id: this.id, ...(ended && { messages: RESULTS }) });
+    const found = await service().ask("get_session", { session_id: this.id });
     if (this.#closed) return;
-    for (const call of this.conversation.addFiles((found.messages ?? []) as Message[])) touch(call.step);
     [this.stored.value, this.resumable.value] = [found.session, found.can_resume.can_resume];
     if (found.session.status === "paused") for (const call of this.conversation.expect(found.session.pending)) touch(call.step);
     this.draw();
@@ -186,7 +179,6 @@ export class OpenSession {
     }
     take(this.conversation, message);
     if (own && !replayed && chunk?.type === "state_patch") this.#patched(chunk);
-    if (own && !replayed && chunk?.type === "tool_end") this.#ended = true;
     const asks = chunk?.type === "tool_approval_request";
     if (asks) this.announced.value = `${chunk.tool_name} waits for you.`;
     // Where a session waits, its request is behind the message that says so, if the stream has it at all.

@@ -7,6 +7,7 @@ import { Conversation } from "./conversation/conversation.ts";
 import type { Call } from "./conversation/items.ts";
 import { HelixError } from "./errors.ts";
 import { DEFAULTS, UI_FIELDS } from "./generated.ts";
+import { agUiParts } from "./message-parts.ts";
 import { applyPatches, type JsonObject } from "./patches.ts";
 import { answersSchema, questionId, shownQuestion } from "./question-parts.ts";
 import { shownCall } from "./turns.ts";
@@ -376,7 +377,7 @@ export class AgUiEncoder {
     this.#results.add(toolCallId);
     if (!this.#talk.hasCall(toolCallId)) this.#showCall(writer, call);
     const result = call.result ?? call.error;
-    const content = typeof result === "string" ? result : JSON.stringify(result);
+    const content = agUiParts(typeof result === "string" ? result : JSON.stringify(result), call.files);
     const messageId = `${toolCallId}/result`;
     this.#emit("TOOL_CALL_RESULT", writer, { messageId, toolCallId, role: "tool", content });
     this.#talk.addResult(messageId, toolCallId, content, writer.tag);

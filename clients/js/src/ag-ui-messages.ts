@@ -74,7 +74,7 @@ export class AgUiMessages {
   }
 
   /** A call's result, behind the message that made the call and the results that this one has. */
-  addResult(id: string, toolCallId: string, content: string, tag: object): void {
+  addResult(id: string, toolCallId: string, content: unknown, tag: object): void {
     if (this.#find(id) !== undefined) return; // the conversation before the run had what its claim closed
     const result = { id, role: "tool", toolCallId, content, ...tag };
     const owner = this.#messages.findIndex((message) => message.toolCalls?.some((call) => call.id === toolCallId));

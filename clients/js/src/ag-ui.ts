@@ -13,10 +13,11 @@ import type { HelixClient } from "./client.ts";
 import type { AgUiMessage } from "./ag-ui-messages.ts";
 import { HelixError } from "./errors.ts";
 import type { SessionSnapshot } from "./generated.ts";
+import { agUiContent, agUiParts } from "./message-parts.ts";
 import { type Json, type JsonObject, same } from "./patches.ts";
 import { formatPosition, isBehind, Opened, parsePosition, Places, type Position } from "./positions.ts";
 import { freshKey } from "./settings.ts";
-import { type Answer, giveAnswers, prefixOf, say, sessionOf, textOf, userMessageId } from "./talks.ts";
+import { type Answer, giveAnswers, prefixOf, say, sessionOf, userMessageId } from "./talks.ts";
 import { batchesOf, type Turn, turnOf } from "./turns.ts";
 import type { StreamMessage } from "./wire.ts";
 
@@ -55,6 +56,8 @@ export class HelixAgent extends AbstractAgent {
   #position: string | undefined;
   /** Of the event that is being applied. */
   #next: string | undefined;
+  /** Stops the uploads of the message that is being sent. */
+  #sending: AbortController | undefined;
 
   constructor(config: HelixAgentConfig) {
     super(config);
@@ -85,7 +88,8 @@ export class HelixAgent extends AbstractAgent {
         const problem = "the newest message must be the user's, or resume must answer what waits";
         throw new HelixError("invalid_input", problem);
       }
-      const said = { message: wordsOf(newest.content), id: newest.id, edits: input.runId };
+      const { signal } = (this.#sending = new AbortController());
+      const said = { content: agUiContent(newest.content), id: newest.id, edits: input.runId, signal };
       const turn = await say(client, this.#config.agent, session_id, said);
       return { turn, from: turn.turn };
     });
@@ -126,6 +130,7 @@ export class HelixAgent extends AbstractAgent {
   }
 
   override abortRun(): void {
+    this.#sending?.abort();
     const session_id = this.#session;
     if (session_id === undefined) return;
     void Promise.resolve(this.#config.client)
@@ -232,14 +237,11 @@ function answerOf({ status, payload }: { status: string; payload?: unknown }): A
   return { approved: false, reason: "cancelled", result: undefined };
 }
 
-function wordsOf(content: unknown): string {
-  if (!Array.isArray(content)) return typeof content === "string" ? content : "";
-  return textOf(content as Parameters<typeof textOf>[0]);
-}
-
 /** The texts of a message that may have been sent elsewhere. */
-const wordsIn = (content: unknown): string =>
-  wordsOf(Array.isArray(content) ? content.filter((part) => part?.type === "text") : content);
+function wordsIn(content: unknown): string {
+  if (!Array.isArray(content)) return typeof content === "string" ? content : "";
+  return content.filter((part) => part?.type === "text").map(({ text }) => String(text)).join("\n");
+}
 
 /** Refuse what would be lost. The state is sent back as it was received, maybe of an earlier moment; a page cannot set it. */
 async function checkInput(client: HelixClient, session_id: string, input: RunAgentInput): Promise<void> {
@@ -295,8 +297,9 @@ async function messagesBefore(
 function agUiMessage(message: SessionSnapshot["messages"][number], id: string): AgUiMessage {
   if (message.role === "tool") {
     const { tool_call_id: toolCallId, content } = message;
-    return { id: `${toolCallId}/result`, role: "tool", toolCallId, content };
+    return { id: `${toolCallId}/result`, role: "tool", toolCallId, content: agUiParts(content, message.files) };
   }
+  if (message.role === "user") return { id, role: "user", content: agUiParts(message.content, message.files) };
   const said: AgUiMessage = { id, role: message.role, ...(message.content && { content: message.content }) };
   if (message.role === "assistant" && message.tool_calls.length > 0) {
     said.toolCalls = message.tool_calls.map(({ id, name, arguments: given }) => ({

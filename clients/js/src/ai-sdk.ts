@@ -3,8 +3,10 @@ import type { ChatTransport, UIMessage, UIMessageChunk } from "ai";
 import { chatMessages } from "./chat-messages.ts";
 import type { HelixClient } from "./client.ts";
 import { HelixError } from "./errors.ts";
+import { addUrls } from "./file-urls.ts";
+import { isSame, uiContent } from "./message-parts.ts";
 import { freshKey } from "./settings.ts";
-import { type Answer, giveAnswers, prefixOf, say, sessionOf, storedMessage, textOf } from "./talks.ts";
+import { type Answer, giveAnswers, prefixOf, say, sessionOf, storedMessage } from "./talks.ts";
 import { eventsOf, hasMessages, isAtWork, type Turn, turnOf } from "./turns.ts";
 import { UIMessageEncoder } from "./ui-messages.ts";
 
@@ -32,7 +34,7 @@ type SendOptions<M extends UIMessage> = Parameters<ChatTransport<M>["sendMessage
  *
  * A message while the agent runs interrupts it and goes on with the message. `stop()` interrupts the run; it can be resumed.
  * A lost connection shows nothing but a pause; a page that comes back shows the run from the beginning of its message.
- * Of the page's conversation only the newest text and the answers to calls that wait are used: the rest is the session's. A
+ * Of the page's conversation only the newest message and the answers to calls that wait are used: the rest is the session's. A
  * message that the page edits takes the place of the one with its id, and all behind it goes.
  */
 export class HelixChatTransport<M extends UIMessage = UIMessage> implements ChatTransport<M> {
@@ -64,7 +66,7 @@ export class HelixChatTransport<M extends UIMessage = UIMessage> implements Chat
     const again = trigger === "regenerate-message";
     const newest = (again ? undefined : messages.find((message) => message.id === messageId)) ?? messages.at(-1);
     if (again) {
-      const turn = await this.#again(client, session_id, messageId, newest);
+      const turn = await this.#again(client, session_id, messageId, newest, abortSignal);
       return this.#stream(client, turn, abortSignal, interrupt);
     }
     if (newest?.role === "assistant") {
@@ -73,7 +75,7 @@ export class HelixChatTransport<M extends UIMessage = UIMessage> implements Chat
       return this.#stream(client, turn, abortSignal, interrupt, from);
     }
     const edits = messageId !== undefined && messageId === newest?.id ? freshKey() : undefined;
-    const said = { message: textOf(newest?.parts ?? []), id: newest?.id, edits };
+    const said = { content: uiContent(newest?.parts ?? []), id: newest?.id, edits, signal: abortSignal };
     return this.#stream(client, await say(client, this.#options.agent, session_id, said), abortSignal, interrupt);
   }
 
@@ -123,14 +125,20 @@ export class HelixChatTransport<M extends UIMessage = UIMessage> implements Chat
     return sessionOf(await this.#prefix, chatId);
   }
 
-  /** Answer the run of that message anew: from the state in which it began. A text that the page changed is an edit, and one
-   *  that the session does not have a message. */
-  async #again(client: HelixClient, session_id: string, messageId: string | undefined, newest: M | undefined): Promise<Turn> {
+  /** Answer the run of that message anew: from the state in which it began. A message whose text or files the page changed is an
+   *  edit, and one that the session does not have a message. */
+  async #again(
+    client: HelixClient,
+    session_id: string,
+    messageId: string | undefined,
+    newest: M | undefined,
+    signal: AbortSignal | undefined,
+  ): Promise<Turn> {
     let run = messageId; // of an answer, unless it is a message of the user
     if (newest?.role === "user") {
-      const [message, stored] = [textOf(newest.parts), await storedMessage(client, session_id, newest.id)];
-      if (stored?.content !== message) {
-        return await say(client, this.#options.agent, session_id, { message, id: newest.id, edits: freshKey() });
+      const [content, stored] = [uiContent(newest.parts), await storedMessage(client, session_id, newest.id)];
+      if (stored === undefined || !(await isSame(stored, content))) {
+        return await say(client, this.#options.agent, session_id, { content, id: newest.id, edits: freshKey(), signal });
       }
       if (run === undefined || run === newest.id) run = stored.run_id ?? undefined;
     }
@@ -173,7 +181,10 @@ export class HelixChatTransport<M extends UIMessage = UIMessage> implements Chat
       async pull(controller) {
         try {
           const { done, value } = await parts.next();
-          if (!done) return controller.enqueue(value);
+          if (!done) {
+            if (value.type === "file") await addUrls(client, turn.session.session_id, [value]);
+            return controller.enqueue(value);
+          }
           controller.close();
         } catch (error) {
           controller.error(error);

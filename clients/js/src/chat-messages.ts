@@ -4,7 +4,9 @@
 import { type DynamicToolUIPart, readUIMessageStream, type UIMessage, type UIMessageChunk } from "ai";
 import type { HelixClient } from "./client.ts";
 import { CONTINUES } from "./conversation/changes.ts";
+import { addUrls, resultFiles, uiFile } from "./file-urls.ts";
 import type { RunRow, SessionFound } from "./generated.ts";
+import { partsOf } from "./message-parts.ts";
 import { userMessageId } from "./talks.ts";
 import { UIMessageEncoder } from "./ui-messages.ts";
 import { messageOf, type StreamMessage } from "./wire.ts";
@@ -28,6 +30,12 @@ interface Entry {
 
 /** Rejects with `session_not_found` where nothing was said yet. */
 export async function chatMessages(client: HelixClient, session_id: string): Promise<UIMessage[]> {
+  const found = await messagesOf(client, session_id);
+  await addUrls(client, session_id, found.flatMap(({ parts }) => parts));
+  return found;
+}
+
+async function messagesOf(client: HelixClient, session_id: string): Promise<UIMessage[]> {
   const { session, runs = [] } = await client.ask("get_session", { session_id, runs: RUNS });
   const history = await historyOf(client, session_id, session.message_count);
   const entries = entriesOf(runs.toReversed());
@@ -144,7 +152,9 @@ function joined(parts: readonly UIMessageChunk[]): UIMessageChunk[] {
 const userMessage = (said: Stored & { role: "user" }): UIMessage => ({
   id: userMessageId(said),
   role: "user",
-  parts: [{ type: "text", text: said.content }],
+  parts: partsOf(said.content, said.files ?? []).map((part) =>
+    typeof part === "string" ? { type: "text", text: part } : uiFile(part),
+  ),
 });
 
 /** `runId`: of the message of the page that all answers belong to; by default each has the run that gave it. */
@@ -161,7 +171,9 @@ function historyMessages(session_id: string, history: readonly Stored[], runId?:
       found.at(-1)!.parts.push(...answerParts(stored, calls));
     } else if (stored.role === "tool") {
       const call = calls.get(stored.tool_call_id);
-      if (call !== undefined) Object.assign(call, resultOf(stored));
+      if (call === undefined) continue;
+      Object.assign(call, resultOf(stored));
+      found.at(-1)!.parts.push(...resultFiles(stored.files ?? [], session_id, stored.tool_call_id));
     }
   }
   return found;

@@ -2,7 +2,7 @@
 // caller reads has no gap and no repeat.
 import { HelixError } from "./errors.ts";
 import type { Feed } from "./feed.ts";
-import { type Content, isContent, type LocalFile, readContent, readMapping } from "./files.ts";
+import { type Content, isContent, type LocalFile, type ReadContent, readContent, readMapping } from "./files.ts";
 import type {
   AgentList,
   Authenticated,
@@ -142,6 +142,11 @@ export class HelixClient {
    *  Rejects with `invalid_file` for a file that breaks a limit, and `transfer_failed` if the store does not take it. */
   async upload(file: LocalFile, options: UploadOptions = {}): Promise<FilePart> {
     return await this.#uploads.upload(file, options);
+  }
+
+  /** @internal The fields `message` and `files` of a request with this content, after its files are stored. */
+  async store(content: ReadContent, session_id: string, signal?: AbortSignal): Promise<{ message?: string; files?: FilePart[] }> {
+    return await this.#uploads.fieldsOf(content, async () => session_id, signal);
   }
 
   /** An address from which anyone can download a file that the session holds, until `expires_at` (Unix seconds). Rejects with

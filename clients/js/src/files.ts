@@ -20,12 +20,15 @@ export type Content = string | LocalFile | readonly (string | FileInput)[];
 /** The content of a message. `after_text` is a number of code points. */
 export interface ReadContent {
   text: string;
-  files: { input: LocalFile | FilePart; after_text: number }[];
+  /** `kind`: the kind that the bytes must have; undefined for any. */
+  files: { input: LocalFile | FilePart; after_text: number; kind?: FilePart["kind"] | undefined }[];
 }
 
 /** The service's limit for one file, in bytes. Hashing needs a file in memory, so a larger one is refused before. */
 export const MAX_FILE_BYTES = 50 * 1024 * 1024;
 
+/** The type of bytes that are of no known type. */
+export const BINARY = "application/octet-stream";
 const TYPES: Record<string, string> = {
   png: "image/png",
   jpg: "image/jpeg",
@@ -50,8 +53,9 @@ export const isContent = (value: unknown): value is Content =>
 export const isLocal = (value: unknown): value is LocalFile => value instanceof Blob || value instanceof Uint8Array;
 
 /** The designation of a file in errors: its name, else its number in the message. */
-export function label(input: LocalFile, number?: number): string {
-  const name = nameOf(input);
+export const label = (input: LocalFile, number?: number): string => labelOf(nameOf(input), number);
+
+export function labelOf(name: string | undefined, number?: number): string {
   if (name !== undefined) return `file '${name}'`;
   return number === undefined ? "the file" : `file ${number} of the message`;
 }
@@ -146,9 +150,14 @@ function inputOf(item: unknown, number: number): LocalFile | FilePart {
   throw new HelixError("invalid_input", `part ${number} of the message is not content: give ${wanted}`);
 }
 
-function urlPart({ url, name, type }: Partial<UrlFile> & { url: string }): FilePart {
-  const extension = EXTENSION.exec(url)?.[1]?.toLowerCase() ?? "";
-  const media_type = type ?? TYPES[extension] ?? "application/octet-stream";
-  const kind = DOCUMENT.test(media_type) ? "document" : (/^(image|audio)\//.exec(media_type)?.[1] ?? "file");
-  return { kind: kind as FilePart["kind"], media_type, url, ...(name !== undefined && { name }) };
+/** The type that the extension of a URL suggests. */
+export const typeOfUrl = (url: string): string | undefined => TYPES[EXTENSION.exec(url)?.[1]?.toLowerCase() ?? ""];
+
+/** The way in which a model takes files of this type. */
+export const kindOf = (type: string): FilePart["kind"] =>
+  DOCUMENT.test(type) ? "document" : ((/^(image|audio)\//.exec(type)?.[1] ?? "file") as FilePart["kind"]);
+
+export function urlPart({ url, name, type }: Partial<UrlFile> & { url: string }): FilePart {
+  const media_type = type ?? typeOfUrl(url) ?? BINARY;
+  return { kind: kindOf(media_type), media_type, url, ...(name !== undefined && { name }) };
 }

@@ -82,7 +82,7 @@ export class Following {
     if (this.#subscribed.size < MAX_STREAMS) return;
     for (const streamId of [...this.#subscribed]) {
       if (this.#feeds.has(streamId) || this.#asking.has(streamId)) continue;
-      this.#subscribed.delete(streamId);
+      if (!this.#subscribed.delete(streamId)) continue; // another caller unsubscribes from it
       try {
         await this.#ask("unsubscribe", { stream_id: streamId });
       } catch (error) {

@@ -742,7 +742,7 @@ export interface StepDiscardedChunk {
    */
   session_id: string;
   /**
-   * The status of the run if its end cut off the attempt, otherwise None. The text of an `interrupted` run may stay visible until another attempt at the step begins.
+   * The status of the run if its end cut off the attempt. The text of an `interrupted` run may stay until the next.
    */
   status: string | null;
   /**
@@ -1141,7 +1141,7 @@ export interface ToolEndChunk {
    */
   agent_type: string;
   /**
-   * The model's arguments of a refused call, which has no `tool_start`. None for other calls, or if the writer did not know the arguments.
+   * The model's arguments of a refused call, which has no `tool_start`. None for other calls, or if not known.
    */
   arguments: {
     [k: string]: unknown;
@@ -1154,6 +1154,10 @@ export interface ToolEndChunk {
    * The error message of a failed call. None for a success.
    */
   error: string | null;
+  /**
+   * The files that the tool returned, by their place in the result's text. The session holds them.
+   */
+  files: FilePart[];
   /**
    * The value that the call returned. For a failed call, the content of its result, such as `{"error": message}`.
    */
@@ -1194,6 +1198,51 @@ export interface ToolEndChunk {
    * The tag of this chunk on the wire.
    */
   type: "tool_end";
+}
+/**
+ * A file of a message or a tool result: bytes in the object store, or a URL that the provider reads.
+ */
+export interface FilePart {
+  /**
+   * The number of characters of the message's text before the file.
+   */
+  after_text?: number;
+  /**
+   * The height of an image in pixels. None if it is not known, or for another kind.
+   */
+  height?: number | null;
+  /**
+   * The way in which a model takes the file. `file` is any type that no model reads.
+   */
+  kind: "image" | "audio" | "document" | "file";
+  /**
+   * The type of the bytes, such as `image/png`. Helix reads it from the bytes, not from the name.
+   */
+  media_type: string;
+  /**
+   * The name of the file for people and models, without a path. None for a file without a name.
+   */
+  name?: string | null;
+  /**
+   * The number of pages of a document. None if it is not known, or for another kind.
+   */
+  pages?: number | null;
+  /**
+   * The hash of the bytes, which names them in the object store. None for a URL.
+   */
+  sha256?: string | null;
+  /**
+   * The number of bytes. 0 for a URL.
+   */
+  size?: number;
+  /**
+   * An `https` URL that is passed to the provider. Helix does not fetch it. None for stored bytes.
+   */
+  url?: string | null;
+  /**
+   * The width of an image in pixels. None if it is not known, or for another kind.
+   */
+  width?: number | null;
 }
 /**
  * The start of a claimed call. A second one for the same call, with a higher `attempt`, replaces the first.
@@ -2190,51 +2239,6 @@ export interface Resume {
    * The version of the protocol.
    */
   v: 1;
-}
-/**
- * A file of a message or a tool result: bytes in the object store, or a URL that the provider reads.
- */
-export interface FilePart {
-  /**
-   * The number of characters of the message's text before the file.
-   */
-  after_text?: number;
-  /**
-   * The height of an image in pixels. None if it is not known, or for another kind.
-   */
-  height?: number | null;
-  /**
-   * The way in which a model takes the file. `file` is any type that no model reads.
-   */
-  kind: "image" | "audio" | "document" | "file";
-  /**
-   * The type of the bytes, such as `image/png`. Helix reads it from the bytes, not from the name.
-   */
-  media_type: string;
-  /**
-   * The name of the file for people and models, without a path. None for a file without a name.
-   */
-  name?: string | null;
-  /**
-   * The number of pages of a document. None if it is not known, or for another kind.
-   */
-  pages?: number | null;
-  /**
-   * The hash of the bytes, which names them in the object store. None for a URL.
-   */
-  sha256?: string | null;
-  /**
-   * The number of bytes. 0 for a URL.
-   */
-  size?: number;
-  /**
-   * An `https` URL that is passed to the provider. Helix does not fetch it. None for stored bytes.
-   */
-  url?: string | null;
-  /**
-   * The width of an image in pixels. None if it is not known, or for another kind.
-   */
-  width?: number | null;
 }
 /**
  * Retry a failed session. Result: as for `Run`.
@@ -5006,6 +5010,7 @@ export type ServiceErrorCode =
 export const DEFAULTS: {
   chunk: object;
   usage: object;
+  file: object;
   types: Record<string, object>;
 } = {
   "chunk": {
@@ -5017,6 +5022,16 @@ export const DEFAULTS: {
     "session_id": "",
     "step": 0,
     "timestamp": 0
+  },
+  "file": {
+    "after_text": 0,
+    "height": null,
+    "name": null,
+    "pages": null,
+    "sha256": null,
+    "size": 0,
+    "url": null,
+    "width": null
   },
   "types": {
     "context_changed": {
@@ -5082,6 +5097,7 @@ export const DEFAULTS: {
     "tool_end": {
       "arguments": null,
       "error": null,
+      "files": [],
       "result": null,
       "success": true
     },

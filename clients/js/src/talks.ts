@@ -1,6 +1,7 @@
 // What a front end says: a message for a session, and answers to calls that wait.
 import type { HelixClient } from "./client.ts";
 import { HelixError } from "./errors.ts";
+import type { ReadContent } from "./files.ts";
 import type { UserMessage } from "./generated.ts";
 import { type Json, same } from "./patches.ts";
 import { freshKey } from "./settings.ts";
@@ -42,21 +43,13 @@ export async function storedMessage(client: HelixClient, session_id: string, id:
   return undefined;
 }
 
-/** The text of a message's parts. Throws for a part that would be lost. */
-export function textOf(parts: readonly { type: string; text?: unknown }[]): string {
-  for (const { type } of parts) {
-    if (type === "text") continue;
-    const problem = `the newest message has a part of the type '${type}', which is not supported: send text only`;
-    throw new HelixError("invalid_input", problem);
-  }
-  return parts.map(({ text }) => String(text)).join("\n");
-}
-
 /** `edits`: the message may take the place of one with its `id`; that is one request for each value. */
 export interface Said {
-  message: string;
+  content: ReadContent;
   id?: string | undefined;
   edits?: string | undefined;
+  /** Stops the uploads of the message's files. */
+  signal?: AbortSignal | undefined;
 }
 
 /** A message of the user, once: the repeat of a request with that `id` finds the run that the first one started. A run that is
@@ -65,15 +58,15 @@ export async function say(
   client: HelixClient,
   agent: string,
   session_id: string,
-  { message, id = "", edits }: Said,
+  { content, id = "", edits, signal }: Said,
 ): Promise<Turn> {
-  if (message === "") throw new HelixError("invalid_input", "the newest message has no text");
+  const fields = await client.store(content, session_id, signal);
   const words = edits === undefined ? id : `${id}/${edits}`;
   const key = id === "" || words.length > 100 || !/^[!-~]*$/.test(words) ? freshKey() : `ui:${words}`;
   for (let tries = 1; ; tries += 1) {
     try {
       const named = id === "" || id.length > 256 ? {} : { message_id: id, edits: edits !== undefined };
-      const { run_id } = await client.ask("run", { agent, message, session_id, key, subscribe: false, ...named });
+      const { run_id } = await client.ask("run", { agent, ...fields, session_id, key, subscribe: false, ...named });
       return await turnOf(client, session_id, run_id);
     } catch (error) {
       const running = error instanceof HelixError && error.code === "agent_already_running";

@@ -4,6 +4,7 @@ import type { UIMessageChunk } from "ai";
 import type { CallChange, Change, Of, RunEnded, StepChange } from "./conversation/changes.ts";
 import { Conversation } from "./conversation/conversation.ts";
 import type { Call, Part, Question, Step } from "./conversation/items.ts";
+import { resultFiles } from "./file-urls.ts";
 import { UI_FIELDS } from "./generated.ts";
 import { type Json, same } from "./patches.ts";
 import { QuestionParts } from "./question-parts.ts";
@@ -318,6 +319,7 @@ export class UIMessageEncoder {
     this.#answered(shown, !denied, denied ? { reason: errorText } : {});
     if (success) this.#output(call, call.result);
     else this.#fail(call, errorText);
+    this.#out.push(...resultFiles(call.files, call.step.conversation.id, this.#idOf(call)));
   }
 
   /** A sub-agent that is over waits for no answer any more. */

@@ -60,8 +60,13 @@ export class Uploads {
     const session_id = files.some(({ input }) => isLocal(input)) ? await session() : undefined;
     const failed = new AbortController();
     const signal = any(failed.signal, given);
-    const stored = files.map(async ({ input, after_text }, index) => {
-      const part = isLocal(input) ? await this.upload(input, { session_id, signal }, index + 1) : input;
+    const stored = files.map(async ({ input, after_text, kind }, index) => {
+      if (!isLocal(input)) return { ...input, after_text };
+      const part = await this.upload(input, { session_id, signal }, index + 1);
+      if (kind !== undefined && part.kind !== kind) {
+        const found = `${label(input, index + 1)} is ${part.media_type}, not ${kind === "image" ? "an image" : kind}`;
+        throw new HelixError("invalid_file", `${found}: send it with its own type, or convert it`);
+      }
       return { ...part, after_text };
     });
     try {
@@ -157,6 +162,9 @@ export class Uploads {
     else next();
   }
 }
+
+/** The SHA-256 of a file, in hexadecimal. */
+export const sha256Of = async (file: LocalFile): Promise<string> => await hashOf(await bytesOf(file, label(file)));
 
 /** The bytes now. A copy of an array, because the caller may change it while it is sent. */
 async function bytesOf(file: LocalFile, what: string): Promise<Uint8Array<ArrayBuffer>> {

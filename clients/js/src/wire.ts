@@ -36,6 +36,7 @@ export function chunkOf(message: StreamMessage): StreamChunk {
   if (chunk["type"] === "step_committed" && chunk["usage"] !== null) {
     chunk["usage"] = { ...DEFAULTS.usage, ...(chunk["usage"] as object) };
   }
+  if (chunk["type"] === "tool_end") chunk["files"] = (chunk["files"] as object[]).map((file) => ({ ...DEFAULTS.file, ...file }));
   return chunk as unknown as StreamChunk;
 }
 

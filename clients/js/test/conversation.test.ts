@@ -6,7 +6,7 @@ import { test } from "node:test";
 import type { Change } from "../src/conversation/changes.ts";
 import { type Children, Conversation, type StoredMessage } from "../src/conversation/conversation.ts";
 import type { Call, Item, Part, Step } from "../src/conversation/items.ts";
-import type { Pending } from "../src/generated.ts";
+import type { FilePart, Pending } from "../src/generated.ts";
 import { messageOf } from "../src/wire.ts";
 
 interface Case {
@@ -59,8 +59,10 @@ function ofChange(change: Change): unknown[] {
   }
 }
 
+const ofFiles = (files: readonly FilePart[]): unknown[] => (files.length > 0 ? [files] : []);
+
 function ofItem(item: Item): unknown[] {
-  if (item.type === "user") return ["user", item.text, item.runId];
+  if (item.type === "user") return ["user", item.text, item.runId, ...ofFiles(item.files)];
   if (item.type === "notice") return ["notice", item.kind, item.text, item.tone, item.code, item.queued, item.hidden];
   const parts = item.parts.map(({ kind, text }) => [kind, text]);
   const about = [item.state, item.retained, item.why, item.model, item.usage];
@@ -70,7 +72,7 @@ function ofItem(item: Item): unknown[] {
 function shown(call: Call): unknown[] {
   const asked: unknown[] = [call.kind, call.parameters, call.reason, call.edited?.by ?? null];
   if (call.round > 0) asked.push(call.round, call.questions.map(({ text, data }) => [text, data]));
-  const ended = [call.result, call.error, call.child?.id ?? null];
+  const ended = [call.result, call.error, call.child?.id ?? null, ...ofFiles(call.files)];
   return [ofCall(call), call.name, call.arguments, call.attempt, asked, ended];
 }
 
@@ -118,18 +120,17 @@ test("the message of a run stands before what the run has said, and once", () =>
   assert.deepEqual(conversation.items.map((item) => item.text), ["Hi", "Tea", "Next"]);
 });
 
-test("files come with messages, and with the stored results of calls that the stream has shown", () => {
+test("files come with messages, and with the results of calls on the stream and in storage", () => {
   const conversation = new Conversation("ses");
   const file = { kind: "image", media_type: "image/png", sha256: "a".repeat(64), size: 3, name: "a.png", after_text: 2 } as const;
   conversation.insert("Hi", "r1", [file]);
   conversation.load([{ ...about, role: "user", content: "Look", files: [file] }, answer("First.", 1, ["c1"])], none);
   const users = conversation.items.filter((item) => item.type === "user");
   assert.deepEqual(users.map((user) => user.files), [[file], [file]]);
-  const chunk = { type: "tool_end", step: 1, tool_call_id: "c1", tool_name: "look", result: "seen" };
+  const chunk = { type: "tool_end", step: 1, tool_call_id: "c1", tool_name: "look", result: "seen", files: [file] };
   conversation.take(messageOf("ses", { session_id: "ses", run_id: "r1", sequence: 1, kind: "chunk", chunk }));
-  assert.deepEqual(conversation.calls.get("c1")?.files, [], "the stream does not contain them");
-  const result = { ...about, role: "tool", tool_call_id: "c1", tool_name: "look", content: "seen", success: true, files: [file] } as const;
-  assert.deepEqual(conversation.addFiles([result]).map((call) => call.id), ["c1"]);
-  assert.deepEqual(conversation.calls.get("c1")?.files, [file]);
-  assert.deepEqual(conversation.addFiles([result, { ...result, tool_call_id: "c9" }]), [], "they are added once");
+  assert.deepEqual(conversation.calls.get("c1")?.files.map(({ sha256, after_text }) => [sha256, after_text]), [[file.sha256, 2]]);
+  const result = { ...about, role: "tool", tool_call_id: "c2", tool_name: "look", content: "seen", success: true, files: [file] } as const;
+  conversation.load([answer("Then.", 2, ["c2"]), result], none);
+  assert.deepEqual(conversation.calls.get("c2")?.files, [file]);
 });

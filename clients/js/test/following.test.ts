@@ -31,3 +31,16 @@ test("a run on a stream that is read already is there too", async () => {
     assert.equal(one.add("own", 4, wholeStream, true).waiting, true);
   });
 });
+
+test("two callers that make room at the same time unsubscribe once from each stream", async () => {
+  const asked: unknown[] = [];
+  const one = new Following(async (action, fields) => {
+    asked.push([action, (fields as { stream_id: string }).stream_id]);
+    await new Promise((resolve) => setTimeout(resolve));
+    return {};
+  }, SETTINGS);
+  const streams = Array.from({ length: 30 }, (_, n) => `s${n}`);
+  for (const stream of streams) one.leave(one.add(stream, 0, wholeStream, true));
+  await Promise.all([one.makeRoom(), one.makeRoom()]);
+  assert.deepEqual(asked.toSorted(), streams.map((stream) => ["unsubscribe", stream]).toSorted());
+});

@@ -113,18 +113,6 @@ export class Conversation {
     this.items.splice(first < 0 ? this.items.length : first, 0, user);
   }
 
-  /** Add the files of stored results to their calls, which the stream has shown without them. Returns the changed calls. */
-  addFiles(messages: readonly StoredMessage[]): Call[] {
-    const changed: Call[] = [];
-    for (const message of messages) {
-      const call = message.role === "tool" && message.files?.length ? this.calls.get(message.tool_call_id) : undefined;
-      if (message.role !== "tool" || call === undefined || call.files.length > 0) continue;
-      call.files = message.files;
-      changed.push(call);
-    }
-    return changed;
-  }
-
   /** Add a line of the reader itself. */
   note(text: string, tone: Tone = "warn"): void {
     this.#notice("note", text, tone);
@@ -316,6 +304,7 @@ export class Conversation {
       case "tool_end":
         if (!known) call.arguments = chunk.arguments ?? {};
         [call.state, call.result, call.error] = [chunk.success ? "done" : "failed", chunk.result, chunk.error];
+        call.files = chunk.files;
         return { type: "CallEnded", call };
       default:
         return chunk satisfies never;

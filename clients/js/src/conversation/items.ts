@@ -100,7 +100,7 @@ export interface Call {
   /** How many times workers have claimed the call since its last questions. More than 1: a worker died. */
   attempt: number;
   result: unknown;
-  /** The files of the result. They are in stored messages only: the stream does not contain them. */
+  /** The files of the result, by their place in its text. */
   files: readonly FilePart[];
   error: string | null;
   /** The kind of answer that a waiting call needs. */

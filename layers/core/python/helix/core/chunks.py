@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 
 from helix.core.chunk_envelope import ChunkBase, NoticeChunk
 from helix.core.errors import InvalidInputError
+from helix.core.files import FilePart
 from helix.core.json import JsonObject, JsonValue
 from helix.core.messages import Edit
 from helix.core.rows import AskedQuestion
@@ -70,8 +71,9 @@ class ToolEndChunk(ChunkBase):
     error: str | None = None
     """The error message of a failed call. None for a success."""
     arguments: JsonObject | None = None
-    """The model's arguments of a refused call, which has no `tool_start`. None for other calls, or if the writer did
-    not know the arguments."""
+    """The model's arguments of a refused call, which has no `tool_start`. None for other calls, or if not known."""
+    files: list[FilePart] = Field(default_factory=list)
+    """The files that the tool returned, by their place in the result's text. The session holds them."""
 
 
 class SubAgentStartChunk(ChunkBase):
@@ -267,8 +269,7 @@ class StepDiscardedChunk(ChunkBase):
     reason: str | None = None
     """Why the attempt was discarded."""
     status: str | None = None
-    """The status of the run if its end cut off the attempt, otherwise None. The text of an `interrupted` run may stay
-    visible until another attempt at the step begins."""
+    """The status of the run if its end cut off the attempt. The text of an `interrupted` run may stay until the next."""
 
 
 class StreamResyncChunk(ChunkBase):

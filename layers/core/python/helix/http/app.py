@@ -147,8 +147,8 @@ class _Service:
         sent = await read_body(request.stream(), self._max_body_bytes)
         ask = await asyncio.to_thread(_parse, encoding, sent, min(self._max_body_bytes, MAX_USED_BYTES))
         if ask.answers:
-            return await self._respond(encoding, await self._answer(agent, ask, user))
-        return await self._respond(encoding, await self._execute(agent, ask, user))
+            return await self._respond(request, encoding, await self._answer(agent, ask, user))
+        return await self._respond(request, encoding, await self._execute(agent, ask, user))
 
     async def get(self, request: Request) -> Response:
         agent, encoding, user = await self._read_target(request)
@@ -167,7 +167,7 @@ class _Service:
             if info is None or info.latest_sequence < (after.sequence if after is not None else 1):
                 return Response(status_code=204)  # retention has deleted the stream, or the reader is beyond its end
         whole = encoding in UI and (after is None or after.sequence <= turn.first.start_sequence)
-        return await self._respond(encoding, turn, whole=whole, after=after, joins=not cut)
+        return await self._respond(request, encoding, turn, whole=whole, after=after, joins=not cut)
 
     async def messages(self, request: Request) -> Response:
         agent, encoding, user = await self._read_target(request)
@@ -179,13 +179,13 @@ class _Service:
             return JSONResponse({"messages": []})
         if encoding == "ag-ui":
             return JSONResponse({"messages": await agui_conversation(self._executor, session)})
-        files = request.url.path.removesuffix("/messages") + "/files"
         version: Version = 7 if encoding == "ai-sdk" else 6
-        return JSONResponse({"messages": await ui_conversation(self._executor, session, version, files)})
+        return JSONResponse({"messages": await ui_conversation(self._executor, session, version, _base(request))})
 
     async def file(self, request: Request) -> Response:
         agent, _, user = await self._read_target(request)
-        session = await self._session(agent, request.path_params["session_id"], user)
+        session = await get_owned(self._executor, request.path_params["session_id"], user)
+        await self._session(agent, session.stream_id, user)  # a sub-agent's files are those of its root session's page
         name = clean_name(request.query_params.get("name"))
         return await file_response(self._executor, session.session_id, request.path_params["sha256"], name)
 
@@ -261,6 +261,7 @@ class _Service:
 
     async def _respond(
         self,
+        request: Request,
         encoding: Encoding,
         turn: Turn,
         *,
@@ -270,7 +271,7 @@ class _Service:
     ) -> Response:
         """Stream a turn. joins: True if the connection is new, False if it resumes one that was interrupted. None for a
         POST, whose response is new to the client."""
-        encoder = await self._encoder(encoding, turn)
+        encoder = await self._encoder(request, encoding, turn)
         join = None
         if isinstance(encoder, AgUiEncoder) and joins is not None:
             join = Joining(encoder, turn.run.run_id, anew=joins)
@@ -285,17 +286,23 @@ class _Service:
             body(events, end), 200, {**EVENT_STREAM, **(UI_HEADERS if encoding in UI else {}), **session}
         )
 
-    async def _encoder(self, encoding: Encoding, turn: Turn) -> Encoder:
+    async def _encoder(self, request: Request, encoding: Encoding, turn: Turn) -> Encoder:
         session_id = turn.session.session_id
         if encoding == "chunks":
             return Plain()
         if encoding in UI:
-            return UIMessageEncoder(session_id, version=7 if encoding == "ai-sdk" else 6)
+            return UIMessageEncoder(session_id, version=7 if encoding == "ai-sdk" else 6, base=_base(request))
         agui = AgUiEncoder(
             session_id, messages=await conversation(self._executor, turn), state=await start_state(self._executor, turn)
         )
         agui.announce(run_id=turn.run.run_id)
         return agui
+
+
+def _base(request: Request) -> str:
+    """Return the address of the agent in the encoding of a request, as a path on this server."""
+    path = request.url.path.rstrip("/")
+    return path if "session_id" not in request.path_params else path.rsplit("/", 2)[0]
 
 
 def _parse(encoding: Encoding, sent: Body, limit: int) -> Ask:

@@ -21,9 +21,8 @@ from helix.core.files import FileKind, FilePart
 from helix.core.json import JsonObject, JsonValue
 from helix.core.media_types import BINARY, clean_media_type, kind_of
 from helix.services.file_inputs import ReadContent, ReadFile, checked_part
+from helix.stream.file_parts import HELIX
 
-HELIX: Final = "helix"
-"""The provider of AG-UI sources that name a file by its hash."""
 _SHA256: Final = re.compile("[0-9a-f]{64}")
 _DATA_URL: Final = re.compile(r"data:([^,]*?)(;base64)?,", re.IGNORECASE)
 _MEDIA: Final[Mapping[str, FileKind | None]] = {"image": "image", "audio": "audio", "document": None, "video": None}
@@ -56,13 +55,19 @@ class Parts:
         check_message([one.part for one in self._files])
 
     def add_ui_part(self, part: JsonObject) -> None:
-        """Add a part of an AI SDK message. `file` has a `data:` or `https` URL, or the address of a stored file."""
+        """Add a part of an AI SDK message. `file` has a `data:` or `https` URL, or the address of a stored file. Parts of
+        tool results and of the TypeScript client name a stored file by the hash in their metadata."""
         kind = str(part.get("type"))
         if kind == "text":
             self.add_text(part.get("text"))
         elif kind == "file":
             name, media_type = _text(part, "filename"), _text(part, "mediaType")
-            self.add_file(self._at_url(_text(part, "url"), media_type, name, _expected(media_type)))
+            metadata = part.get("providerMetadata")
+            about = metadata.get(HELIX) if isinstance(metadata, dict) else None
+            if isinstance(about, dict) and isinstance(sha256 := about.get("sha256"), str):
+                self.add_file(_stored(sha256, media_type, name or _text(about, "filename"), self.number))
+            else:
+                self.add_file(self._at_url(_text(part, "url"), media_type, name, _expected(media_type)))
         else:
             raise _unsupported(kind)
 
@@ -138,23 +143,6 @@ class Parts:
         if not text and not self._files:
             raise InvalidInputError("the newest message has no text and no files")
         return ReadContent(text, self._files)
-
-
-def parts_of(text: str, files: Sequence[FilePart]) -> list[str | FilePart]:
-    """Return the texts and files of a stored message in order, as a page shows them. If the page sends them back, `Parts`
-    makes the same message of them, unless a file stands within a line."""
-    found: list[str | FilePart] = []
-    begin = end = 0
-    for file in files:
-        position = min(file.after_text, len(text))
-        if position > end:
-            found.append(text[begin:position])
-            end = position
-            begin = end + (text[end : end + 1] == "\n")  # `Parts` adds this line break again
-        found.append(file)
-    if end < len(text) or not found:
-        found.append(text[begin:])
-    return found
 
 
 def read_files(given: Sequence[JsonObject], text: str) -> list[ReadFile]:

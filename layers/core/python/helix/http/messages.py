@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
 
 from helix.core.conversation.changes import CONTINUES
 from helix.core.files import FilePart
@@ -20,10 +19,10 @@ from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow
 from helix.core.tools import FINISH_TOOL_NAME
 from helix.core.wire import StreamMessage
-from helix.http.message_parts import parts_of
 from helix.http.turns import agui_messages
 from helix.runtime.executor import Executor
 from helix.stream.discarded import discarded_text
+from helix.stream.file_parts import file_url, parts_of, ui_result_files
 from helix.stream.ui_fold import UIMessageFold
 from helix.stream.ui_messages import UIMessageEncoder, Version
 
@@ -55,15 +54,15 @@ async def agui_conversation(executor: Executor, session: SessionRow) -> list[Jso
     return agui_messages(session.session_id, await history.entries(session.session_id, lineage, 0, session.count))
 
 
-async def ui_conversation(executor: Executor, session: SessionRow, version: Version, files: str) -> list[JsonObject]:
-    """Return the messages of an AI SDK page. `files`: the address below which the page finds the session's files."""
+async def ui_conversation(executor: Executor, session: SessionRow, version: Version, base: str) -> list[JsonObject]:
+    """Return the messages of an AI SDK page. `base`: the address of the agent in this encoding, for the files."""
     session_id = session.session_id
     runs = (await executor.sessions.list_runs(session_id, limit=RUNS)).runs
     history = await _history(executor, session_id)
     entries = _entries(list(reversed(runs)))
     if not entries:
-        return _from_history(session_id, history, files)
-    found = _from_history(session_id, history[: entries[0].first.start_count], files)
+        return _from_history(session_id, history, base)
+    found = _from_history(session_id, history[: entries[0].first.start_count], base)
     begins = await _read_log(executor, session, entries)
     for n, entry in enumerate(entries):
         first = entry.first
@@ -71,14 +70,14 @@ async def ui_conversation(executor: Executor, session: SessionRow, version: Vers
         own = isinstance(said, UserMessage) and said.run_id in entry.runs
         if own:
             assert isinstance(said, UserMessage)
-            found.append(_user(said, files))
+            found.append(_user(said, session_id, base))
         if first.start_sequence + 1 >= begins:
-            answer = _fold_entry(session_id, entry, version)
+            answer = _fold_entry(session_id, entry, version, base)
             if answer is not None:
                 found.append(answer)
         else:
             end = entries[n + 1].first.start_count if n + 1 < len(entries) else None
-            found += _from_history(session_id, history[first.start_count + own : end], files, first.run_id)
+            found += _from_history(session_id, history[first.start_count + own : end], base, first.run_id)
     return found
 
 
@@ -134,10 +133,10 @@ async def _read_log(executor: Executor, session: SessionRow, entries: Sequence[_
     return begins
 
 
-def _fold_entry(session_id: str, entry: _Entry, version: Version) -> JsonObject | None:
+def _fold_entry(session_id: str, entry: _Entry, version: Version, base: str) -> JsonObject | None:
     """Return the message that a page would assemble from a replay of the entry, or None if the entry has no visible
     content."""
-    encoder, fold = UIMessageEncoder(session_id, version=version), UIMessageFold()
+    encoder, fold = UIMessageEncoder(session_id, version=version, base=base), UIMessageFold()
     left_out = discarded_text(entry.log, session_id) if version == 6 else ()
     for message in entry.log:
         own = message.session_id == session_id
@@ -156,25 +155,24 @@ def _fold_entry(session_id: str, entry: _Entry, version: Version) -> JsonObject 
 # --- from history -------------------------------------------------------------------------------------------------------
 
 
-def _user(said: UserMessage, files: str) -> JsonObject:
+def _user(said: UserMessage, session_id: str, base: str) -> JsonObject:
     given = said.metadata.get("id")
     name = given if isinstance(given, str) else f"{said.run_id or said.id}/user"
     parts: list[JsonValue] = [
-        {"type": "text", "text": part} if isinstance(part, str) else _ui_file(part, files)
+        {"type": "text", "text": part} if isinstance(part, str) else _ui_file(part, session_id, base)
         for part in parts_of(said.content, said.files)
     ]
     return {"id": name, "role": "user", "parts": parts}
 
 
-def _ui_file(file: FilePart, files: str) -> JsonObject:
+def _ui_file(file: FilePart, session_id: str, base: str) -> JsonObject:
     """Return the part of a file. If the page sends it back, `helix.http.message_parts` finds the hash in its URL."""
     named = {"filename": file.name} if file.name is not None else {}
-    query = f"?name={quote(file.name, safe='')}" if file.name is not None else ""
-    return {"type": "file", "mediaType": file.media_type, **named, "url": file.url or f"{files}/{file.sha256}{query}"}
+    return {"type": "file", "mediaType": file.media_type, **named, "url": file_url(file, session_id, base)}
 
 
 def _from_history(
-    session_id: str, history: Sequence[AnyMessage], files: str, run_id: str | None = None
+    session_id: str, history: Sequence[AnyMessage], base: str, run_id: str | None = None
 ) -> list[JsonObject]:
     """Convert stored messages. `run_id` identifies the page's message that all answers belong to. By default, each answer
     belongs to the run that gave it."""
@@ -183,7 +181,7 @@ def _from_history(
     for stored in history:
         match stored:
             case UserMessage():
-                found.append(_user(stored, files))
+                found.append(_user(stored, session_id, base))
             case AssistantMessage():
                 if not found or found[-1]["role"] != "assistant":
                     run = run_id or stored.run_id or stored.id
@@ -192,6 +190,7 @@ def _from_history(
                 found[-1]["parts"] += _answer(stored, calls)
             case ToolResultMessage() if stored.tool_call_id in calls:
                 calls[stored.tool_call_id].update(_result(stored))
+                found[-1]["parts"] += ui_result_files(stored.files, session_id, stored.tool_call_id, base)
     return found
 
 

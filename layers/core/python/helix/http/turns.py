@@ -14,18 +14,17 @@ from helix.core.call_results import has_end
 from helix.core.conversation.changes import CONTINUES
 from helix.core.entries import AnyEntry, AssistantRow, CallRow, UserRow
 from helix.core.errors import RunNotFoundError, SessionNotFoundError
-from helix.core.files import FilePart
-from helix.core.json import JsonObject, JsonValue, dumps
+from helix.core.json import JsonObject, dumps
 from helix.core.rows import Pending
 from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow
 from helix.core.wire import StreamMessage
 from helix.engine.history import DELETING
 from helix.engine.missing import StateMissingError
-from helix.http.message_parts import HELIX, parts_of
 from helix.runtime.executor import Executor
 from helix.services.claim_input import check_session_id
 from helix.stream.agui_writers import answer_id
+from helix.stream.file_parts import agui_content
 from helix.stream.ui_calls import question_id, shown_call
 
 
@@ -158,33 +157,13 @@ def agui_messages(session_id: str, entries: Sequence[AnyEntry]) -> list[JsonObje
             case UserRow():
                 given = entry.metadata.get("id")
                 name = given if isinstance(given, str) else f"{entry.run_id}/user"
-                found.append({"id": name, "role": "user", "content": _agui_content(entry)})
+                found.append({"id": name, "role": "user", "content": agui_content(entry.content, entry.files)})
             case AssistantRow():
                 found.extend(_answer(session_id, entry, hidden, edited))
             case CallRow(call_id=call_id) if call_id not in hidden:
                 result: JsonObject = {"id": f"{call_id}/result", "role": "tool", "toolCallId": call_id}
-                found.append(result | {"content": entry.content or ""})
+                found.append(result | {"content": agui_content(entry.content or "", entry.files)})
     return found
-
-
-def _agui_content(row: UserRow) -> JsonValue:
-    if not row.files:
-        return row.content
-    return [
-        {"type": "text", "text": part} if isinstance(part, str) else _agui_file(part)
-        for part in parts_of(row.content, row.files)
-    ]
-
-
-def _agui_file(file: FilePart) -> JsonObject:
-    """Return the media part of a file. A stored file is named by its hash; `helix.http.message_parts` reads it."""
-    top = file.media_type.partition("/")[0]
-    kind = top if top in ("image", "audio", "video") else "document"
-    source: JsonObject = {"type": "url", "value": file.url}
-    if file.url is None:
-        source = {"type": "file", "value": file.sha256, "provider": HELIX}
-    named: JsonObject = {"metadata": {"filename": file.name}} if file.name is not None else {}
-    return {"type": kind, "source": {**source, "mimeType": file.media_type}, **named}
 
 
 def _answer(session_id: str, row: AssistantRow, hidden: Set[str], edited: Mapping[str, JsonObject]) -> list[JsonObject]:

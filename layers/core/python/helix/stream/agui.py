@@ -20,6 +20,7 @@ from helix.core.usage import Usage
 from helix.core.wire import StreamMessage
 from helix.stream.agui_messages import AgUiMessages
 from helix.stream.agui_writers import Answers, Writer, answer_id
+from helix.stream.file_parts import agui_content
 from helix.stream.ui_calls import answers_schema, question_id, shown_call, shown_question
 from helix.stream.usage import usage_fields
 
@@ -371,7 +372,7 @@ class AgUiEncoder:
         if not self._talk.has_call(shown):
             self._show_call(writer, call)
         result = call.result if call.result is not None else call.error
-        content = result if isinstance(result, str) else dumps(result)
+        content = agui_content(result if isinstance(result, str) else dumps(result), call.files)
         result_id = f"{shown}/result"
         self._emit("TOOL_CALL_RESULT", writer, messageId=result_id, toolCallId=shown, role="tool", content=content)
         self._talk.add_result(result_id, shown, content, writer.tag)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from typing import Any
 
-from helix.core.json import JsonObject
+from helix.core.json import JsonObject, JsonValue
 
 
 class AgUiMessages:
@@ -65,7 +65,7 @@ class AgUiMessages:
         call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
         message.setdefault("toolCalls", []).append(call)
 
-    def add_result(self, result_id: str, call_id: str, content: str, tag: JsonObject) -> None:
+    def add_result(self, result_id: str, call_id: str, content: JsonValue, tag: JsonObject) -> None:
         """Add a call's result, after the message that made the call and the results that already follow it."""
         if self._find(result_id) is not None:  # the run's claim closed the call: its result is there
             return

@@ -91,6 +91,8 @@ def _call_lines(call: Call) -> Iterator[tuple[str, str]]:
     if call.state in ("done", "failed"):
         said = dumps(call.result) if call.state == "done" else call.error or "failed"
         yield "tool", f"{call.name} → {_shorten(said)}"
+        for file in call.files:
+            yield "tool", f"{call.name} + {file.name or file.url or file.kind} ({file.media_type})"
 
 
 def _printable_html(text: str) -> str:

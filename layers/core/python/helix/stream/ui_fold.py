@@ -47,6 +47,8 @@ class UIMessageFold:
         elif kind == "reset-step":
             self._open = {}
             del self._parts[self._step_start() :]
+        elif kind == "file":
+            self._parts.append(part)
         elif kind == "start":
             self._id = str(part["messageId"])
         self._metadata |= part.get("messageMetadata") or {}

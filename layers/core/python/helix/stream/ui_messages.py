@@ -16,6 +16,7 @@ from helix.core.conversation.items import Call, Part, Step
 from helix.core.json import JsonObject, dumps
 from helix.core.usage import Usage
 from helix.core.wire import StreamMessage
+from helix.stream.file_parts import ui_result_files
 from helix.stream.ui_calls import QuestionParts, ShownCall, shown_call
 from helix.stream.usage import usage_fields
 
@@ -31,8 +32,9 @@ class UIMessageEncoder:
     ends.
     """
 
-    def __init__(self, session_id: str, *, version: Version = 7) -> None:
-        self._root, self._live = session_id, version == 7
+    def __init__(self, session_id: str, *, version: Version = 7, base: str | None = None) -> None:
+        """`base`: the address of the agent in this encoding, for the files of tool results. None: their URLs are empty."""
+        self._root, self._live, self._base = session_id, version == 7, base
         self.sequence = 0
         self.message_id = ""
         self._out: list[JsonObject] = []
@@ -285,6 +287,7 @@ class UIMessageEncoder:
             self._emit("tool-output-available", toolCallId=self._call_id(call), output=call.result, dynamic=True)
         else:
             self._emit("tool-output-error", toolCallId=self._call_id(call), errorText=error, dynamic=True)
+        self._out += ui_result_files(call.files, call.step.conversation.id, self._call_id(call), self._base)
 
     def _end_questions(self, parent: Call) -> None:
         """Close the pending requests of a sub-agent that has ended."""

@@ -58,8 +58,8 @@ class Tally:
     """Committed texts, each as (step, attempt, run id, text)."""
     open: dict[Attempt, tuple[str, str]] = field(default_factory=dict)
     """Texts that are neither committed nor discarded: (run id, text) by (step, attempt)."""
-    tool_ends: list[tuple[str, object, bool]] = field(default_factory=list)
-    """The `tool_end` chunks, each as (call id, result, success)."""
+    tool_ends: list[tuple[str, object, bool, object]] = field(default_factory=list)
+    """The `tool_end` chunks, each as (call id, result, success, files)."""
     ends: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
     """The statuses of the ends, by turn. A correct stream has at most one for each turn."""
     runs: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -103,9 +103,8 @@ def replay(messages: Sequence[StreamMessage]) -> Tally:
             case "step_discarded":
                 tally.open.pop((step, attempt), None)
             case "tool_end":
-                tally.tool_ends.append(
-                    (str(chunk["tool_call_id"]), chunk.get("result"), bool(chunk.get("success", True)))
-                )
+                result, success = chunk.get("result"), bool(chunk.get("success", True))
+                tally.tool_ends.append((str(chunk["tool_call_id"]), result, success, chunk.get("files", [])))
             case "stream_resync" if chunk.get("reason") == "chunks were lost":
                 tally.lossy = True
     return tally
@@ -158,21 +157,27 @@ def _find_wrong_tool_ends(rows: SessionRows, tally: Tally, *, at_rest: bool) -> 
     for entry in rows.entries.values():
         if isinstance(entry, CallRow):
             calls[entry.call_id].append(entry)
-    counts = Counter(call_id for call_id, _, _ in tally.tool_ends)
+    counts = Counter(call_id for call_id, *_ in tally.tool_ends)
     for call_id, count in counts.items():
         if count > max(1, len(calls[call_id])):
             yield f"stream_gapless: {call_id!r} has {count} tool_end chunks"
-    for call_id, result, success in tally.tool_ends:
+    for call_id, *reported in tally.tool_ends:
         done = [row for row in calls[call_id] if row.state == "done"]
         if not done:
             yield f"zombie_invisible: tool_end for {call_id!r}, whose rows are {[row.state for row in calls[call_id]]}"
-        elif not any(row.by == "merge" or (call_value(row), bool(row.success)) == (result, success) for row in done):
-            yield f"result_immutable: tool_end for {call_id!r} says {result!r}, but {done[0].content!r} is stored"
+        elif not any(row.by == "merge" or _reported(row) == reported for row in done):
+            yield f"result_immutable: tool_end for {call_id!r} says {reported!r}, but {_reported(done[0])!r} is stored"
     session = rows.session
     if at_rest and session is not None and session.forked_from is None:
         for message in rows.history(session.lineage, session.count):
             if isinstance(message, CallRow) and has_end(message) and message.call_id not in counts:
                 yield f"stream_gapless: call {message.call_id!r} ({message.by}) has no tool_end"
+
+
+def _reported(row: CallRow) -> list[object]:
+    """Return the fields of the `tool_end` of a call that is done."""
+    files = [file.model_dump(mode="json", exclude_defaults=True) for file in row.files]
+    return [call_value(row), bool(row.success), files]
 
 
 def _find_wrong_ends(rows: SessionRows, tally: Tally) -> Iterator[str]:

@@ -188,6 +188,8 @@ class CallBlock(Fold):
             parts.append((f" {formats.short(call.error, SHORT)}", "red"))
         elif call.result is not None:
             parts.append((f" → {formats.short(call.result, SHORT)}", "dim"))
+        if call.files:
+            parts.append((f" + {formats.count(len(call.files), 'file')}", "dim"))
         return content(*parts)
 
     def _details(self) -> Content:
@@ -197,6 +199,7 @@ class CallBlock(Fold):
             parts += [("\nerror\n", "dim"), (call.error, "red")]
         elif call.result is not None:
             parts += [("\nresult\n", "dim"), _format_result(call.result)[:MOST_CHARS]]
+        parts += [(f"\n+ {formats.file(file)}", "dim") for file in call.files]
         return content(*parts)
 
 

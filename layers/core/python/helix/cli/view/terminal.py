@@ -242,6 +242,8 @@ class TerminalView:
         said = formats.short(call.result, RESULT_CHARS) if success else f"failed: {call.error}"
         mark = f"{name}: " if name and success else f"{name} " if name else ""
         self._line(chunk, f"← {mark}{said}", "green" if success else "red")
+        for file in call.files:
+            self._line(chunk, f"  + {formats.file(file)}", "dim")
 
     def _run(self, change: RunChange, chunk: c.StreamChunk) -> None:
         match change:

@@ -81,7 +81,7 @@ class Conversation:
         if (call := self.calls.get(message.tool_call_id)) is None:
             return
         call.state, call.result = "done" if message.success else "failed", message.content
-        call.error = None if message.success else message.content
+        call.error, call.files = None if message.success else message.content, message.files
         edited = message.metadata.get("edited")
         if isinstance(edited, dict):
             call.edited = Edit.model_validate(edited, extra="ignore")
@@ -293,6 +293,7 @@ class Conversation:
             case c.ToolEndChunk():
                 call.arguments = call.arguments if known else chunk.arguments or {}
                 call.state, call.result, call.error = "done" if chunk.success else "failed", chunk.result, chunk.error
+                call.files = chunk.files
                 out.append(ch.CallEnded(call))
             case _:
                 assert_never(chunk)

@@ -122,6 +122,8 @@ class Call:
     died."""
     result: JsonValue = None
     """The result of the call. For a failed call, the content of its result."""
+    files: Sequence[FilePart] = ()
+    """The files of the result, by their place in its text."""
     error: str | None = None
     """The error of a call that failed."""
     kind: Question = "approval"

@@ -233,6 +233,7 @@ def _result(stream: RunStream, row: CallRow, version: int = 0, arguments: JsonOb
         success=bool(row.success),
         error=error,
         arguments=arguments,
+        files=row.files,
     )
     chunks: list[AnyChunk] = [chunk]
     if row.child is not None and row.claim > 0 and row.by != "plan":
