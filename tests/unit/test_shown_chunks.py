@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from tests.support.chunk_samples import CALL, CHUNKS, COMMITTED, STARTED, TEXT
+from tests.support.chunk_samples import BELOW, CALL, CHUNKS, COMMITTED, STARTED, SUB, TEXT
 from tests.support_run import agent
 
 from helix.cli.view.base import Heading
