@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from helix.core.tools import tool as tool
     from helix.core.usage import Usage as Usage
     from helix.runtime.local import LocalExecutor as LocalExecutor
+    from helix.runtime.plain import run as run
     from helix.sessions.read import Sessions as Sessions
     from helix.sessions.read import recover_conversation as recover_conversation
 
@@ -114,6 +115,7 @@ _NAMES = LazyNames(
         "helix.core.usage": "Usage",
         "helix.sessions.read": "Sessions recover_conversation",
         "helix.runtime.local": "LocalExecutor",
+        "helix.runtime.plain": "run",
     },
 )
 __all__ = ["__version__", *_NAMES.names()]
