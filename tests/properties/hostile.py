@@ -26,7 +26,7 @@ from tests.properties.hostile_mcp import by_mcp
 from tests.properties.hostile_values import TEXTS, hostile
 from tests.support_gateway import ADA
 
-from helix import Agent, Confirmation, ToolContext
+from helix import Agent, Confirmation, ScriptedModel, ToolContext, run
 from helix.core.errors import HelixError, ModelError, SessionNotFoundError
 from helix.core.initial import AgentInput
 from helix.core.steps import StructuredOutputStepResult, TextStepResult, ToolCallsStepResult
@@ -59,6 +59,13 @@ async def by_options(desk: Desk, who: Agent[Any, Any], value: Any) -> None:
     if name == "run_id" and not isinstance(value, str):
         value = "\ud800run"
     await _execute(desk, who, "go", **{name: value})
+
+
+async def by_run(desk: Desk, who: Agent[Any, Any], value: Any) -> None:
+    """Send the value through `helix.run`, which has a store of its own."""
+    options: dict[str, Any] = {"input": "go", desk.rng.choice(("input", "session_id", "user_id", "budget")): value}
+    model = ScriptedModel(["Done."] * 4)
+    await asyncio.to_thread(lambda: run(who, **options, store=":memory:", model=model))
 
 
 async def by_ids(desk: Desk, who: Agent[Any, Any], value: Any) -> None:
@@ -174,6 +181,7 @@ async def by_confirmation(desk: Desk, who: Agent[Any, Any], value: Any) -> None:
 EDGES: tuple[Edge, ...] = (
     by_input,
     by_options,
+    by_run,
     by_ids,
     by_arguments,
     by_answer,

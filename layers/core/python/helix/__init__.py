@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from helix.core.tools import tool as tool
     from helix.core.usage import Usage as Usage
     from helix.runtime.local import LocalExecutor as LocalExecutor
+    from helix.runtime.plain import run as run
     from helix.sessions.read import Sessions as Sessions
     from helix.sessions.recovery import recover_conversation as recover_conversation
 
@@ -118,6 +119,7 @@ _NAMES = LazyNames(
         "helix.sessions.read": "Sessions",
         "helix.sessions.recovery": "recover_conversation",
         "helix.runtime.local": "LocalExecutor",
+        "helix.runtime.plain": "run",
     },
 )
 __all__ = ["__version__", *_NAMES.names()]

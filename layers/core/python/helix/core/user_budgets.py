@@ -54,17 +54,19 @@ def whole_amount(amount: float | Decimal, unit: str) -> int:
     """Convert an amount of tokens or US dollars to an integer of the stored unit. Raises `InvalidInputError`."""
     if isinstance(amount, bool) or not isinstance(amount, int | float | Decimal):
         raise InvalidInputError(f"amount {amount!r} is not a number")
+    if isinstance(amount, int):  # Python refuses to print numbers with thousands of digits
+        amount = max(-MOST, min(amount, MOST + 1))
     try:
         exact = Decimal(str(amount)) * (MICROS if unit == "usd" else 1)
         whole = int(exact)
     except (InvalidOperation, ValueError, OverflowError):
         raise InvalidInputError(f"amount {amount!r} is not a number") from None
-    if whole < 1 or (unit == "tokens" and whole != exact):
-        least = "0.000001 USD" if unit == "usd" else "1 token, and a whole number of them"
-        raise InvalidInputError(f"amount {amount!r} must be at least {least}")
     if whole > MOST:
         most = f"{MOST // MICROS:,} USD" if unit == "usd" else f"{MOST:,} tokens"
         raise InvalidInputError(f"a budget may be at most {most}: not every store adds larger amounts exactly")
+    if whole < 1 or (unit == "tokens" and whole != exact):
+        least = "0.000001 USD" if unit == "usd" else "1 token, and a whole number of them"
+        raise InvalidInputError(f"amount {amount!r} must be at least {least}")
     return whole
 
 
