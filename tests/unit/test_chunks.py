@@ -41,6 +41,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "step_discarded": {"reason": "r"},
     "stream_resync": {"reason": "r", "checkpoint_id": "cp", "from_sequence": 3},
     "run_queued": {"queued": 3, "expires_at": 4600.5},
+    "message_queued": {"queued_id": "q", "state": "waiting", "mode": "steer", "content": "Wait.", "files": []},
     "context_changed": {"hidden": 4, "cleared": 6, "summary": "Tea.", "cause": "request", "tokens": 900},
     "tool_approval_request": {"tool_call_id": "c", "tool_name": "t", "input": {"a": 1}, "kind": "client"},
 }
@@ -72,7 +73,7 @@ GUARDS: dict[str, Callable[[ChunkBase], bool]] = {
 
 
 def test_there_are_twenty_one() -> None:
-    assert set(FIELDS) == CHUNK_TYPES and len(CHUNK_TYPES) == 21
+    assert set(FIELDS) == CHUNK_TYPES and len(CHUNK_TYPES) == 22
 
 
 @pytest.mark.parametrize("kind", sorted(FIELDS))

@@ -15,6 +15,7 @@ const NOTICES = {
   Resynced: ["data-stream-resync", "reason", "checkpoint_id"],
   StatePatched: ["data-state-patch", "patches"],
   ContextChanged: ["data-context-changed", "hidden", "cleared", "summary", "cause", "tokens"],
+  MessageQueued: ["data-message-queued", "queued_id", "state", "mode", "content", "files"],
 } as const;
 
 /** A call as the page shows it. */
@@ -189,6 +190,7 @@ export class UIMessageEncoder {
       case "Resynced":
       case "StatePatched":
       case "ContextChanged":
+      case "MessageQueued":
         if (change.conversation === this.#conversation) this.#notice(change.type, message.chunk ?? {});
         return;
       case "RunBegan":

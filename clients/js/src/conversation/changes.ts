@@ -89,6 +89,8 @@ export type EventChange =
   | Of<"ErrorRaised", "error">
   | Of<"CheckpointCreated", "checkpoint_created">
   | ContextChanged
+  /** A message that waits for a run, or is delivered or withdrawn. A repeated chunk changes nothing. */
+  | Of<"MessageQueued", "message_queued">
   | Of<"Resynced", "stream_resync">
   | Unknown;
 

@@ -179,7 +179,7 @@ class UIMessageEncoder:
             case ch.OutputGiven() | ch.RunInterrupted() | ch.RunEnded():
                 if change.conversation is self._conversation:
                     self._end_run(change)
-            case ch.RunQueued() | ch.Resynced() | ch.StatePatched() | ch.ContextChanged():
+            case ch.RunQueued() | ch.Resynced() | ch.StatePatched() | ch.ContextChanged() | ch.MessageQueued():
                 if change.conversation is self._conversation:
                     self._notice(change, message.chunk or {})
             case (
@@ -205,9 +205,7 @@ class UIMessageEncoder:
             case _:
                 assert_never(change)
 
-    def _notice(
-        self, change: ch.RunQueued | ch.Resynced | ch.StatePatched | ch.ContextChanged, chunk: JsonObject
-    ) -> None:
+    def _notice(self, change: ch.NoticeChange, chunk: JsonObject) -> None:
         """Send fields of a chunk as transient data."""
         match change:
             case ch.RunQueued():
@@ -218,6 +216,8 @@ class UIMessageEncoder:
                 name, fields = "state-patch", ["patches"]
             case ch.ContextChanged():
                 name, fields = "context-changed", ["hidden", "cleared", "summary", "cause", "tokens"]
+            case ch.MessageQueued():
+                name, fields = "message-queued", ["queued_id", "state", "mode", "content", "files"]
             case _:
                 assert_never(change)
         self._emit(f"data-{name}", data={field: chunk[field] for field in fields if field in chunk}, transient=True)

@@ -274,6 +274,16 @@ class ContextChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class MessageQueued:
+    """A message that waits for a run, or is delivered or withdrawn. A repeated chunk changes nothing."""
+
+    conversation: Conversation
+    """The conversation of the session that wrote the chunk."""
+    chunk: c.MessageQueuedChunk
+    """The chunk, which has the details."""
+
+
+@dataclass(frozen=True, slots=True)
 class Resynced:
     """A request to drop the conversation and to read it again."""
 
@@ -299,8 +309,9 @@ RunChange: TypeAlias = (
 StepChange: TypeAlias = StepBegan | PartBegan | PartEnded | StepCommitted | StepDiscarded
 CallChange: TypeAlias = CallAsked | CallStarted | CallEnded | ChildBegan | ChildEnded
 EventChange: TypeAlias = (
-    CustomEmitted | StatePatched | ErrorRaised | CheckpointCreated | ContextChanged | Resynced | Unknown
+    CustomEmitted | StatePatched | ErrorRaised | CheckpointCreated | ContextChanged | MessageQueued | Resynced | Unknown
 )
+NoticeChange: TypeAlias = RunQueued | Resynced | StatePatched | ContextChanged | MessageQueued
 AnswerChange: TypeAlias = PartGrew | StepChange
 Change: TypeAlias = AnswerChange | CallChange | RunChange | EventChange
 
