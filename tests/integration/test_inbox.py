@@ -15,11 +15,14 @@ from tests.support_run import (
     agent,
     call,
     calls,
+    chunks_of,
     eventually,
     gated,
     history,
+    of_type,
     result_of,
     told,
+    types,
 )
 
 from helix import Confirmation, ScriptedModel, ToolContext, create_sub_agent_tool
@@ -73,6 +76,12 @@ async def test_a_steering_message_comes_after_the_results_of_the_open_step(world
     assert [m.content for m in model.requests[-1].messages][-2:] == ["rather this", "and that"]
     state = await executor.sessions.get(S)
     assert (state.turn, state.inbox) == (1, [])
+    chunks = await chunks_of(handle)
+    shown = [(c.queued_id, c.state, c.content) for c in of_type(chunks, "message_queued")]
+    told_of = [(first.queued_id, "rather this"), (second.queued_id, "and that")]
+    assert shown == [(i, state, text) for state in ("waiting", "delivered") for i, text in told_of]
+    order = [kind for kind in types(chunks) if kind in ("tool_end", "message_queued", "step_committed")]
+    assert order[-5:] == ["tool_end", "tool_end", "message_queued", "message_queued", "step_committed"]
 
 
 async def test_a_queued_message_gets_a_turn_of_its_own(world: World) -> None:
@@ -205,7 +214,7 @@ async def test_a_message_can_be_withdrawn_until_it_is_delivered(world: World) ->
     gate = Gate()
     executor = world.executor([gated(gate, "one"), "three"])
     who = agent()
-    await executor.execute(who, "1", session_id=S)
+    handle = await executor.execute(who, "1", session_id=S)
     await gate.reached()
     second = await executor.execute(who, "2", session_id=S, when_running="queue")
     third = await executor.execute(who, "3", session_id=S, when_running="queue")
@@ -221,6 +230,10 @@ async def test_a_message_can_be_withdrawn_until_it_is_delivered(world: World) ->
     gate.open()
     assert (await result_of(third)).text == "three"
     assert await executor.withdraw(S, third.queued_id) == "delivered"
+    (gone,) = [c for c in of_type(await chunks_of(handle), "message_queued") if c.state == "withdrawn"]
+    assert gone.queued_id == second.queued_id
+    (delivered,) = of_type(await chunks_of(third), "message_queued")
+    assert (delivered.queued_id, delivered.state, delivered.content) == (third.queued_id, "delivered", "3")
     assert told(await history(executor, S)) == ["user: 1", "assistant: one", "user: 3", "assistant: three"]
     with pytest.raises(SessionNotFoundError):
         await executor.withdraw("nowhere", third.queued_id)

@@ -263,7 +263,7 @@ FAULTS = (
     Fault(
         "runtime: a run reports the abort of a later one",
         "runtime/handle.py",
-        'run = last if last.mode == "abort" and last.previous_run_id == run.run_id else run',
+        'run = last if last.mode == "abort" and last.previous_run_id == run_id else run',
         'run = last if last.mode == "abort" else run',
         _runs("aborts_at_rest", "resume", "interrupts"),
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.properties.inbox_watch import InboxWatch, speak
 from tests.properties.protocol_company import ProtocolMachine
+from tests.properties.protocol_rights import check_rights
 from tests.properties.protocol_walk import walk
 from tests.properties.test_protocol_machine import ACTS, EXAMPLES, SEED
 
@@ -38,3 +39,4 @@ def test_each_message_is_delivered_once_on_many_walks(kind: str, walks: int) -> 
     moved = [walk_and_watch(seed, kind) for seed in range(SEED + 100, SEED + 100 + (EXAMPLES or walks))]
     fates = ("left", "delivered", "withdrawn") if len(moved) >= 10 else ("left", "delivered")
     assert all(sum(one[fate] for one in moved) for fate in fates), moved
+    check_rights()

@@ -47,6 +47,7 @@ CHUNKS: dict[str, tuple[list[c.StreamChunk], c.StreamChunk]] = {
     "tool_approval_request": ([TEXT, COMMITTED], c.ToolApprovalRequestChunk(**CALL)),
     "run_queued": ([], c.RunQueuedChunk(queued=2, expires_at=1.0)),
     "context_changed": ([], c.ContextChangedChunk(hidden=4, cleared=4, summary="Tea.", step=1)),
+    "message_queued": ([], c.MessageQueuedChunk(queued_id="q", state="delivered", content="Wait.")),
     "unknown": ([], c.UnknownChunk(type="later")),
 }
 """The preceding chunks and the chunk itself, by type."""

@@ -70,6 +70,7 @@ function note(change: Change): void {
     case "OutputGiven": // the messages have it
     case "ErrorRaised": // a notice says so
     case "ContextChanged": // a notice says so
+    case "MessageQueued": // the conversation shows it
     case "Resynced": // the session is loaded again
     case "CheckpointCreated":
     case "StatePatched":

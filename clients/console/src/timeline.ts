@@ -181,6 +181,7 @@ export class Timeline {
       case "stream_resync":
         this.#views.delete(session);
         return;
+      case "message_queued":
       case "run_queued": // these have no span of their own
       case "run_interrupted":
       case "run_paused":

@@ -238,6 +238,7 @@ export class AgUiEncoder {
       case "RunQueued":
       case "CheckpointCreated":
       case "ContextChanged":
+      case "MessageQueued":
         return this.#notice(writer, message);
       case "RunBegan": // see `#begin`
       case "RunResumed":

@@ -23,6 +23,7 @@ export interface Chunks {
   context_changed: ContextChangedChunk;
   custom: CustomEventChunk;
   error: ErrorChunk;
+  message_queued: MessageQueuedChunk;
   output: OutputChunk;
   run_interrupted: RunInterruptedChunk;
   run_paused: RunPausedChunk;
@@ -256,6 +257,115 @@ export interface ErrorChunk {
    * The tag of this chunk on the wire.
    */
   type: "error";
+}
+/**
+ * The fate of a message that waits for a run: it waits, it was delivered at this point, or it was withdrawn.
+ *
+ * Readers keep the last state of each `queued_id`. A repeated or late chunk changes nothing after `delivered` or
+ * `withdrawn`.
+ */
+export interface MessageQueuedChunk {
+  /**
+   * The session id of the agent that wrote the chunk, equal to `session_id`.
+   */
+  agent_id: string;
+  /**
+   * The name of the agent that wrote the chunk.
+   */
+  agent_type: string;
+  /**
+   * The number of the attempt at the step. For chunks of a tool call, the number of the call's claim.
+   */
+  attempt: number;
+  /**
+   * The text of the message. Empty for `withdrawn`.
+   */
+  content: string;
+  /**
+   * The files of the message. Empty for `withdrawn`.
+   */
+  files: FilePart[];
+  /**
+   * How the message waits. A delivered message has `steer` if it joined a run, and None if it has a run of its own. None for `withdrawn`.
+   */
+  mode: ("steer" | "queue" | "interrupt") | null;
+  /**
+   * The id of the message in the session's `inbox`.
+   */
+  queued_id: string;
+  /**
+   * The run that wrote the chunk.
+   */
+  run_id: string;
+  /**
+   * The position of the chunk in the stream: 1, 2, 3, ... without gaps across all runs and sub-agents.
+   */
+  sequence: number;
+  /**
+   * The session that wrote the chunk: the root session, or a sub-agent's session, which writes to its root's stream.
+   */
+  session_id: string;
+  /**
+   * The state of the message. `delivered`: the conversation has it from here on.
+   */
+  state: "waiting" | "delivered" | "withdrawn";
+  /**
+   * The step that the chunk belongs to. 0 for chunks about the run as a whole.
+   */
+  step: number;
+  /**
+   * The time when the writer created the chunk, in Unix seconds.
+   */
+  timestamp: number;
+  /**
+   * The tag of this chunk on the wire.
+   */
+  type: "message_queued";
+}
+/**
+ * A file of a message or a tool result: bytes in the object store, or a URL that the provider reads.
+ */
+export interface FilePart {
+  /**
+   * The number of characters of the message's text before the file.
+   */
+  after_text?: number;
+  /**
+   * The height of an image in pixels. None if it is not known, or for another kind.
+   */
+  height?: number | null;
+  /**
+   * The way in which a model takes the file. `file` is any type that no model reads.
+   */
+  kind: "image" | "audio" | "document" | "file";
+  /**
+   * The type of the bytes, such as `image/png`. Helix reads it from the bytes, not from the name.
+   */
+  media_type: string;
+  /**
+   * The name of the file for people and models, without a path. None for a file without a name.
+   */
+  name?: string | null;
+  /**
+   * The number of pages of a document. None if it is not known, or for another kind.
+   */
+  pages?: number | null;
+  /**
+   * The hash of the bytes, which names them in the object store. None for a URL.
+   */
+  sha256?: string | null;
+  /**
+   * The number of bytes. 0 for a URL.
+   */
+  size?: number;
+  /**
+   * An `https` URL that is passed to the provider. Helix does not fetch it. None for stored bytes.
+   */
+  url?: string | null;
+  /**
+   * The width of an image in pixels. None if it is not known, or for another kind.
+   */
+  width?: number | null;
 }
 /**
  * The output of a completed run.
@@ -1198,51 +1308,6 @@ export interface ToolEndChunk {
    * The tag of this chunk on the wire.
    */
   type: "tool_end";
-}
-/**
- * A file of a message or a tool result: bytes in the object store, or a URL that the provider reads.
- */
-export interface FilePart {
-  /**
-   * The number of characters of the message's text before the file.
-   */
-  after_text?: number;
-  /**
-   * The height of an image in pixels. None if it is not known, or for another kind.
-   */
-  height?: number | null;
-  /**
-   * The way in which a model takes the file. `file` is any type that no model reads.
-   */
-  kind: "image" | "audio" | "document" | "file";
-  /**
-   * The type of the bytes, such as `image/png`. Helix reads it from the bytes, not from the name.
-   */
-  media_type: string;
-  /**
-   * The name of the file for people and models, without a path. None for a file without a name.
-   */
-  name?: string | null;
-  /**
-   * The number of pages of a document. None if it is not known, or for another kind.
-   */
-  pages?: number | null;
-  /**
-   * The hash of the bytes, which names them in the object store. None for a URL.
-   */
-  sha256?: string | null;
-  /**
-   * The number of bytes. 0 for a URL.
-   */
-  size?: number;
-  /**
-   * An `https` URL that is passed to the provider. Helix does not fetch it. None for stored bytes.
-   */
-  url?: string | null;
-  /**
-   * The width of an image in pixels. None if it is not known, or for another kind.
-   */
-  width?: number | null;
 }
 /**
  * The start of a claimed call. A second one for the same call, with a higher `attempt`, replaces the first.
@@ -4935,6 +5000,13 @@ export const UI_FIELDS: Readonly<Record<string, readonly string[]>> = {
     "cause",
     "tokens"
   ],
+  "message_queued": [
+    "queued_id",
+    "state",
+    "mode",
+    "content",
+    "files"
+  ],
   "run_queued": [
     "queued",
     "expires_at",
@@ -5047,6 +5119,11 @@ export const DEFAULTS: {
     "error": {
       "code": "error",
       "recoverable": true
+    },
+    "message_queued": {
+      "content": "",
+      "files": [],
+      "mode": null
     },
     "run_interrupted": {
       "checkpoint_id": null,

@@ -187,6 +187,7 @@ export class UIMessageEncoder {
       case "StatePatched":
       case "ContextChanged":
       case "Noticed":
+      case "MessageQueued":
         if (change.conversation === this.#conversation) this.#notice(change.chunk.type, message.chunk ?? {});
         return;
       case "RunBegan":

@@ -134,3 +134,17 @@ test("files come with messages, and with the results of calls on the stream and 
   conversation.load([answer("Then.", 2, ["c2"]), result], none);
   assert.deepEqual(conversation.calls.get("c2")?.files, [file]);
 });
+
+test("a message that was delivered before the page loaded does not wait again", () => {
+  const conversation = new Conversation("ses");
+  const about = { id: "m", run_id: "r1", created_at: 0, metadata: {}, files: [] };
+  conversation.load([{ ...about, role: "user", content: "Hi", queued_id: "a" }], new Map());
+  const take = (sequence: number, chunk: object) =>
+    conversation.take({ stream_id: "ses", session_id: "ses", run_id: "r1", turn: 1, sequence, kind: "chunk", chunk, status: null, error: null } as never);
+  for (const [n, id] of ["a", "b"].entries()) take(n + 1, { type: "message_queued", queued_id: id, content: id, state: "waiting", mode: "steer" });
+  assert.deepEqual([...conversation.inbox.keys()], ["b"]);
+  take(3, { type: "message_queued", queued_id: "b", content: "b", state: "delivered", mode: "steer" });
+  assert.deepEqual([...conversation.inbox.keys()], []);
+  const users = conversation.items.filter((item) => item.type === "user");
+  assert.deepEqual(users.map(({ text, queuedId }) => [text, queuedId]), [["Hi", "a"], ["b", "b"]]);
+});

@@ -97,6 +97,8 @@ export type EventChange =
   | Of<"CheckpointCreated", "checkpoint_created">
   | ContextChanged
   | Noticed
+  /** A message that waits for a run, or is delivered or withdrawn. A repeated chunk changes nothing. */
+  | Of<"MessageQueued", "message_queued">
   | Of<"Resynced", "stream_resync">
   | Unknown;
 

@@ -38,6 +38,10 @@ export class Conversation {
   /** The stored messages contain the stream up to this sequence, except for chunks of steps after `#stored`. */
   #base = 0;
   #stored = 0;
+  /** The messages that wait for the session's run, by their `queued_id`, in the order of their arrival. */
+  readonly inbox = new Map<string, User>();
+  /** The `queued_id` of messages that were delivered or withdrawn. */
+  readonly #delivered = new Set<string>();
   /** The last chunk about the model's view of history. */
   #context: ChunkOf<"context_changed"> | undefined;
   /** Stored results whose calls are in messages before those that were loaded. */
@@ -72,8 +76,11 @@ export class Conversation {
       if (message.role === "system") continue;
       const runId = message.run_id ?? "";
       this.runs.add(runId);
-      if (message.role === "user") this.items.push({ type: "user", text: message.content, files: message.files ?? [], runId });
-      else if (message.role === "tool") this.#loadResult(message);
+      if (message.role === "user") {
+        const { content, files = [], queued_id: queuedId = "" } = message;
+        this.items.push({ type: "user", text: content, files, runId, ...(queuedId !== "" && { queuedId }) });
+        this.#noteDelivered(queuedId);
+      } else if (message.role === "tool") this.#loadResult(message);
       else {
         const step = new Step(this, message.run_id, message.step ?? 0, 0);
         step.state = "committed";
@@ -233,6 +240,9 @@ export class Conversation {
       case "context_changed":
         this.#takeContext(chunk, out);
         break;
+      case "message_queued":
+        this.#takeQueued(chunk, out);
+        break;
       case "stream_resync":
         this.#context = undefined;
         out.push({ type: "Resynced", conversation: this, chunk });
@@ -271,6 +281,27 @@ export class Conversation {
     else if (status === "interrupted") this.#notice("interrupted");
     out.push({ type: "RunEnded", conversation: this, kind, status, error });
     return out;
+  }
+
+  /** Note a waiting message, move it to its place, or drop it. A message that was delivered or withdrawn stays so. */
+  #takeQueued(chunk: ChunkOf<"message_queued">, out: Change[]): void {
+    const { queued_id: id, state, mode, content, files } = chunk;
+    if (this.#delivered.has(id) || (state === "waiting" && this.inbox.has(id))) return;
+    const user: User = { type: "user", text: content, files, runId: "", queuedId: id };
+    if (state === "waiting") this.inbox.set(id, user);
+    else this.#noteDelivered(id);
+    const known = this.items.some((item) => item.type === "user" && item.runId === this.runId);
+    if (state === "delivered" && (mode === "steer" || !known)) {
+      this.items.push(mode === "steer" ? user : { ...user, runId: this.runId });
+      this.runs.add(this.runId);
+    }
+    out.push({ type: "MessageQueued", conversation: this, chunk });
+  }
+
+  #noteDelivered(queuedId: string): void {
+    if (queuedId === "") return;
+    this.#delivered.add(queuedId);
+    this.inbox.delete(queuedId);
   }
 
   /** Note the model's new view of history. A worker that takes a step over sends the view's chunk again, and nothing else has

@@ -22,6 +22,8 @@ export interface User {
   files: readonly FilePart[];
   /** The run that the message started. Empty for a stored message without a run. */
   runId: string;
+  /** The id under which the message waited for a run. Absent if it did not wait. */
+  queuedId?: string;
 }
 
 /** A piece of an answer without a change of kind: text, or one block of reasoning. */

@@ -115,8 +115,7 @@ class HelixClient:
         priority: the place of this run and of the session's later runs in the queue for slots, from -999 to 0. Runs with a
         lower number yield to others. Only the service assigns priorities above 0.
 
-        when_running: what happens if the session is running; see `LocalExecutor.execute`. `withdraw` takes back a message
-        that waits; its handle has the `queued_id`.
+        when_running: what happens if the session is running; see `LocalExecutor.execute` and `withdraw`.
 
         Raises `AgentAlreadyRunningError` if the session is running; of several callers exactly one wins. Raises
         `QueueFullError` if the agent's queue for slots is full, and `InboxFullError` if too many messages wait.

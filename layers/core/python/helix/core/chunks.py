@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from helix.core.chunk_envelope import ChunkBase, NoticeChunk
 from helix.core.errors import InvalidInputError
 from helix.core.files import FilePart
+from helix.core.inbox_chunks import MessageQueuedChunk as MessageQueuedChunk
 from helix.core.json import JsonObject, JsonValue
 from helix.core.messages import Edit
 from helix.core.rows import AskedQuestion
@@ -317,7 +318,7 @@ AnyChunk: TypeAlias = (
     TextDeltaChunk | ThinkingChunk | ToolStartChunk | ToolEndChunk | SubAgentStartChunk | SubAgentEndChunk
     | CustomEventChunk | StatePatchChunk | ErrorChunk | OutputChunk | RunInterruptedChunk | RunResumedChunk
     | CheckpointCreatedChunk | RunPausedChunk | RunSupersededChunk | StepCommittedChunk | StepDiscardedChunk
-    | StreamResyncChunk | ToolApprovalRequestChunk | RunQueuedChunk | ContextChangedChunk
+    | StreamResyncChunk | ToolApprovalRequestChunk | RunQueuedChunk | ContextChangedChunk | MessageQueuedChunk
 )  # fmt: skip
 KnownChunk = Annotated[AnyChunk, Field(discriminator="type")]
 

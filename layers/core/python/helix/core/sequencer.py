@@ -39,9 +39,9 @@ class StreamRecord(Record):
     the same id. 0 if an earlier version wrote the record, or if it belongs to no session."""
     agent_type: str = ""
     """The name of the session's agent."""
-    kind: Literal["run", "attempt", "call", "fold"]
+    kind: Literal["run", "attempt", "call", "fold", "inbox"]
     """`run`: the first or last record of a run. `attempt`: an attempt at a step. `call`: a claim of a tool call.
-    `fold`: the result of committing a step."""
+    `fold`: the result of committing a step. `inbox`: a message for the run, from outside of it."""
     step: int = 0
     """The step that the record is about. 0 for `run`."""
     attempt: int = 0
@@ -158,7 +158,9 @@ class _Admission:
             self._begin(session, record)
         if session.over:
             return
-        if record.kind == "fold":
+        if record.kind == "inbox":
+            self._emit(record, record.chunks)  # readers ignore repeats
+        elif record.kind == "fold":
             self._fold(session, record)
         elif record.kind == "call":
             self._call(session, record)

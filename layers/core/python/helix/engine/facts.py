@@ -12,6 +12,7 @@
 | `RunAdmitted` | | | `QueueWait` | queue wait |
 | `CacheAsked` | | | `CacheHits`, `CacheMisses` | |
 | `BudgetRefused` | | | `BudgetRefusals` | |
+| `MessageWaits` | `message_queued` | | | |
 | `ContextChanged` | `context_changed` | | | |
 | `ModelAsked` | | `before_llm_call` | | |
 | `TextReceived`, `ThinkingReceived` | deltas | | | |
@@ -40,6 +41,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from helix.core.entries import AnyEntry, AssistantRow, CallRow, ChildRef
+from helix.core.inbox import InboxRow
 from helix.core.json import JsonObject
 from helix.core.messages import ToolCallRequest
 from helix.core.planning import StepProcessingPlan
@@ -144,6 +146,16 @@ class BudgetRefused:
 
     budget: str
     """The name of the budget's window, `<scope>/<period>/<unit>/<window key>`."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageWaits:
+    """A message that was left in the inbox of the session, or was withdrawn."""
+
+    queued_id: str
+    """The id of the message."""
+    message: InboxRow | None
+    """The message's row. None: it was withdrawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,6 +364,7 @@ Fact = (
     | CacheAsked
     | BudgetRefused
     | ContextChanged
+    | MessageWaits
     | ModelAsked
     | TextReceived
     | ThinkingReceived

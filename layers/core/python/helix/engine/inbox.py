@@ -21,9 +21,11 @@ from helix.core.messages import UserMessage
 from helix.core.row_keys import inbox_sort, make_run_id, run_sort, stop_sort
 from helix.core.session_row import SessionRow
 from helix.engine.claims.claim import Claimed, claim
-from helix.engine.context import RunContext
+from helix.engine.context import RunContext, make_context
 from helix.engine.engine import Engine
+from helix.engine.facts import MessageWaits
 from helix.engine.history import DELETING, History, row_key, session_key
+from helix.engine.observers import show
 from helix.engine.writing import (
     advance,
     are_written,
@@ -189,6 +191,18 @@ async def withdraw(engine: Engine, session_id: str, message_id: str) -> Withdraw
     if await commit(engine, "withdraw_message", [Delete(key, GIVEN)], taken):
         return "withdrawn"
     return "delivered" if await find_delivered(engine.history, session_id, message_id) else "not_found"
+
+
+async def show_waiting(
+    engine: Engine, agent: AnyAgent, session_id: str, message_id: str, message: InboxRow | None
+) -> None:
+    """Record on the stream that the message waits, or (without `message`) that it was withdrawn. Readers of a run see it;
+    between runs, the session itself shows what waits."""
+    session = await engine.history.session(session_id)
+    if session is not None and session.status == "running":
+        context = make_context(engine, agent, session)
+        show(context, MessageWaits(message_id, message))
+        await context.stream.close()
 
 
 async def find_delivered(history: History, session_id: str, message_id: str) -> UserMessage | None:

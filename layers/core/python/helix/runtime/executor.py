@@ -39,7 +39,7 @@ from helix.core.status import ClaimMode
 from helix.core.wire import StreamMessage
 from helix.engine.claims.claim import claim
 from helix.engine.claims.confirm import Answered, answer, wake_parents
-from helix.engine.inbox import leave_message
+from helix.engine.inbox import leave_message, show_waiting
 from helix.engine.runs.ends import children_left, fail_lapsed, leave_children, sweep_session
 from helix.engine.runs.housekeeping import unfinished
 from helix.engine.seen import Newest
@@ -285,6 +285,7 @@ class Executor(SessionVerbs):
             return None
         if left.claimed is not None:
             await self._begin(agent, left.claimed, delivery)
+        await show_waiting(self.engine, agent, session_id, left.message.id, left.message)
         return ExecutorHandle(self, agent, session_id, left.run_id, left.message.id)
 
     async def _claim(

@@ -92,12 +92,12 @@ async def wait_run(
     with store.watch("sessions", session_id) as watch:
         run = await wait_begun(sessions, session_id, run_id, idle)
         while run.status == "running":
-            look(run.run_id)
+            look(run_id)
             await watch.changed(LOOK_S)
-            run = await sessions.get_run(session_id, run.run_id)
+            run = await sessions.get_run(session_id, run_id)
     if run.status == "superseded":
         last = await sessions.get_current_run(session_id)
-        run = last if last.mode == "abort" and last.previous_run_id == run.run_id else run
+        run = last if last.mode == "abort" and last.previous_run_id == run_id else run
     return run
 
 
@@ -126,7 +126,7 @@ async def read_run(
             if verdict in ("last", "over"):
                 return
         if not messages:
-            await sessions.get_run(session_id, run.run_id)  # raises if the session was deleted
+            await sessions.get_run(session_id, run_id)  # raises if the session was deleted
             await idle()
         await streams.wait(stream_id, sequence, LOOK_S)  # returns at once if there is more
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import suppress
 
 from helix.core.agents import AnyAgent
 from helix.core.delivery import Delivery
@@ -13,7 +14,7 @@ from helix.core.inbox import Withdrawn
 from helix.engine.claims.claim import Claimed
 from helix.engine.compaction import ask_for_summary
 from helix.engine.engine import Engine
-from helix.engine.inbox import withdraw
+from helix.engine.inbox import show_waiting, withdraw
 from helix.engine.runs.ends import abort, interrupt
 from helix.engine.runs.housekeeping import name_checkpoint
 from helix.runtime.agent_models import Agents
@@ -49,7 +50,12 @@ class SessionVerbs(ABC):
     async def withdraw(self, session_id: str, queued_id: str) -> Withdrawn:
         """Take back a message that waits in the session's inbox. Return `withdrawn`, or `delivered` if it is in history
         already, or `not_found` if no such message waits."""
-        return await withdraw(self.engine, session_id, queued_id)
+        outcome = await withdraw(self.engine, session_id, queued_id)
+        if outcome == "withdrawn":
+            with suppress(AgentNotFoundError):  # then readers of the stream see it when they load the session
+                agent = self.agents.named((await self.sessions.get(session_id)).agent_type)
+                await show_waiting(self.engine, agent, session_id, queued_id, None)
+        return outcome
 
     async def abort(
         self, agent: AnyAgent, session_id: str, reason: str | None = None, *, run_id: str | None = None

@@ -35,14 +35,15 @@ SHARED_S = 1.0
 READER_TURNS = 4
 """The number of event loop iterations that a reader needs to take the flushed records and pass them on."""
 TRIES = 6
-Kind = Literal["run", "attempt", "call", "fold"]
+Kind = Literal["run", "attempt", "call", "fold", "inbox"]
 
 
 class Writer(NamedTuple):
     """The source of records, which numbers them: an attempt at a step, one claim on a call, or the run itself."""
 
     kind: Kind
-    """The kind of writer, as in `StreamRecord`. `fold` writes the result of committing a step."""
+    """The kind of writer, as in `StreamRecord`. `fold` writes the result of committing a step, and `inbox` a waiting
+    message."""
     step: int = 0
     """The step that the writer works on. 0 for the run itself."""
     attempt: int = 0

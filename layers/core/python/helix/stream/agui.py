@@ -247,7 +247,14 @@ class AgUiEncoder:
                     self._notice(writer, message.chunk or {})
             case ch.ErrorRaised(_, chunk) if not chunk.recoverable:
                 self._failure = chunk.code if writer is self._run else self._failure
-            case ch.ErrorRaised() | ch.RunQueued() | ch.CheckpointCreated() | ch.ContextChanged() | ch.Resynced():
+            case (
+                ch.ErrorRaised()
+                | ch.RunQueued()
+                | ch.CheckpointCreated()
+                | ch.ContextChanged()
+                | ch.MessageQueued()
+                | ch.Resynced()
+            ):
                 self._notice(writer, message.chunk or {})
                 if isinstance(change, ch.Resynced) and writer is self._run:
                     self._snapshot()  # the reader may have messages that a rewind removed

@@ -159,7 +159,14 @@ class UIMessageEncoder:
             case ch.OutputGiven() | ch.RunInterrupted() | ch.RunEnded():
                 if change.conversation is self._conversation:
                     self._end_run(change)
-            case ch.RunQueued() | ch.Resynced() | ch.StatePatched() | ch.ContextChanged() | ch.Noticed():
+            case (
+                ch.RunQueued()
+                | ch.Resynced()
+                | ch.StatePatched()
+                | ch.ContextChanged()
+                | ch.Noticed()
+                | ch.MessageQueued()
+            ):
                 if change.conversation is self._conversation:
                     self._notice(change.chunk.ui_fields, message.chunk or {})
             case ch.RunBegan() | ch.RunResumed() | ch.RunPaused() | ch.CheckpointCreated() | ch.Unknown():

@@ -28,6 +28,7 @@ from helix.core.conversation.changes import (
     ContextChanged,
     CustomEmitted,
     ErrorRaised,
+    MessageQueued,
     Noticed,
     OutputGiven,
     PartBegan,
@@ -86,6 +87,17 @@ def _question(call: Call) -> tuple[str, str]:
 def _queued(chunk: c.RunQueuedChunk) -> tuple[str, str]:
     why = f"; the agent is {chunk.reason}" if chunk.reason else ""
     return f"… waits for a slot, {chunk.queued} in line{why}", "dim"
+
+
+def _waiting(chunk: c.MessageQueuedChunk) -> tuple[str, str]:
+    what = {"waiting": "> waits: ", "delivered": "> ", "withdrawn": "> withdrawn"}[chunk.state]
+    return f"{what}{formats.cut(chunk.content, RESULT_CHARS)}", "cyan"
+
+
+def _other(change: Resynced | Unknown) -> str:
+    if isinstance(change, Resynced):
+        return f"↻ back to an earlier point ({change.chunk.reason})"
+    return f"* {change.chunk.type}"
 
 
 def _discarded(step: Step) -> tuple[str, str]:
@@ -158,10 +170,10 @@ class TerminalView:
                     self._checkpoint(checkpoint)
                 case ContextChanged() | Noticed():
                     self._notice(change, chunk)
-                case Resynced(_, resync):
-                    self._line(chunk, f"↻ back to an earlier point ({resync.reason})", "dim")
-                case Unknown(_, unknown):
-                    self._line(chunk, f"* {unknown.type}", "dim")
+                case MessageQueued(_, queued):
+                    self._line(chunk, *_waiting(queued))
+                case Resynced() | Unknown():
+                    self._line(chunk, _other(change), "dim")
                 case _:
                     assert_never(change)
 

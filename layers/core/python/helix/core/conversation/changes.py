@@ -275,6 +275,16 @@ class Noticed:
 
 
 @dataclass(frozen=True, slots=True)
+class MessageQueued:
+    """A message that waits for a run, or is delivered or withdrawn. A repeated chunk changes nothing."""
+
+    conversation: Conversation
+    """The conversation of the session that wrote the chunk."""
+    chunk: c.MessageQueuedChunk
+    """The chunk, which has the details."""
+
+
+@dataclass(frozen=True, slots=True)
 class Resynced:
     """A request to drop the conversation and to read it again."""
 
@@ -298,7 +308,15 @@ RunChange: TypeAlias = RunBegan | RunEnded | RunResumed | RunInterrupted | RunPa
 StepChange: TypeAlias = StepBegan | PartBegan | PartEnded | StepCommitted | StepDiscarded
 CallChange: TypeAlias = CallAsked | CallStarted | CallEnded | ChildBegan | ChildEnded
 EventChange: TypeAlias = (
-    CustomEmitted | StatePatched | ErrorRaised | CheckpointCreated | ContextChanged | Noticed | Resynced | Unknown
+    CustomEmitted
+    | StatePatched
+    | ErrorRaised
+    | CheckpointCreated
+    | ContextChanged
+    | Noticed
+    | MessageQueued
+    | Resynced
+    | Unknown
 )
 AnswerChange: TypeAlias = PartGrew | StepChange
 Change: TypeAlias = AnswerChange | CallChange | RunChange | EventChange

@@ -37,6 +37,8 @@ class Conversation:
         self.calls: dict[str, Call] = {}
         self.runs: set[str] = set()
         self.run_id = ""
+        self.inbox: dict[str, User] = {}
+        self._delivered: set[str] = set()
         self.call: Call | None = None
         self.status = ""
         self.below: dict[str, Conversation] = {session_id: self} if root is None else root.below
@@ -58,7 +60,8 @@ class Conversation:
         for message in messages:
             match message:
                 case UserMessage():
-                    self.items.append(User(message.content, message.run_id or "", message.files))
+                    self.items.append(User(message.content, message.run_id or "", message.files, message.queued_id))
+                    self._note_delivered(message.queued_id)
                 case AssistantMessage():
                     self._load_answer(message, children)
                 case ToolResultMessage():
@@ -197,8 +200,8 @@ class Conversation:
                 out.append(ch.StatePatched(self, chunk))
             case c.CheckpointCreatedChunk():
                 out.append(ch.CheckpointCreated(self, chunk))
-            case c.ContextChangedChunk():
-                self._take_context(chunk, out)
+            case c.ContextChangedChunk() | c.MessageQueuedChunk():
+                self._take_context(chunk, out) if chunk.type == "context_changed" else self._take_queued(chunk, out)
             case c.StreamResyncChunk():
                 self._context = None
                 out.append(ch.Resynced(self, chunk))
@@ -259,6 +262,28 @@ class Conversation:
         if words := chunk.words():
             self._notice(Notice("note", words, "plain"))
         return ch.Noticed(self, chunk)
+
+    def _take_queued(self, chunk: c.MessageQueuedChunk, out: list[Change]) -> None:
+        """Note a waiting message, move it to its place, or drop it. A message that was delivered or withdrawn stays so."""
+        ident = chunk.queued_id
+        if ident in self._delivered or (chunk.state == "waiting" and ident in self.inbox):
+            return
+        user = User(chunk.content, "", chunk.files, ident)
+        if chunk.state == "waiting":
+            self.inbox[ident] = user
+        else:
+            self._note_delivered(ident)
+        if chunk.state == "delivered" and (chunk.mode == "steer" or not self.has(self.run_id)):
+            user.run_id = "" if chunk.mode == "steer" else self.run_id
+            self.items.append(user)
+            self.runs.add(self.run_id)
+        out.append(ch.MessageQueued(self, chunk))
+
+    def _note_delivered(self, queued_id: str) -> None:
+        """Note that a message no longer waits, because it was delivered or withdrawn."""
+        if queued_id:
+            self._delivered.add(queued_id)
+            self.inbox.pop(queued_id, None)
 
     def _take_context(self, chunk: c.ContextChangedChunk, out: list[Change]) -> None:
         """Note the model's new view of history. A worker that takes a step over sends the view's chunk again, and nothing

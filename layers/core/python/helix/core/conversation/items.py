@@ -37,6 +37,8 @@ class User:
     """The run that the message started. None until the service confirms it. Empty for a stored message without a run."""
     files: Sequence[FilePart] = ()
     """The files of the message, by their place in the text."""
+    queued_id: str = ""
+    """The id under which the message waited for a run. Empty if it did not wait."""
 
 
 @dataclass(eq=False, slots=True)

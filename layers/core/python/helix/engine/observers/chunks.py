@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from helix._log import describe
 from helix.core.agents import AnyAgent
@@ -14,6 +14,7 @@ from helix.core.chunks import (
     CheckpointCreatedChunk,
     ContextChangedChunk,
     ErrorChunk,
+    MessageQueuedChunk,
     OutputChunk,
     RunInterruptedChunk,
     RunPausedChunk,
@@ -32,9 +33,10 @@ from helix.core.chunks import (
     ToolEndChunk,
     ToolStartChunk,
 )
-from helix.core.entries import AssistantRow, CallRow
+from helix.core.entries import AnyEntry, AssistantRow, CallRow, UserRow
 from helix.core.errors import HelixError
 from helix.core.handles import with_parameters
+from helix.core.inbox import InboxRow, WaitMode
 from helix.core.json import JsonObject, clean_text, text_of
 from helix.core.messages import Edit
 from helix.core.questions import open_questions
@@ -68,8 +70,8 @@ def put_chunks(run: RunContext, fact: facts.Fact) -> None:
             _answering(stream, fact.claim, _failed_try(fact))
         case facts.StepStaged(row):
             _commit(stream, row)
-        case facts.StepFolded():
-            _fold(stream, fact.checkpoint)
+        case facts.StepFolded(entries, point):
+            _fold(stream, point, _delivered(entries, "steer"))
         case facts.CallDone(row, arguments):
             _result(stream, row, arguments=arguments)
         case facts.RunClaimed(claimed):
@@ -108,6 +110,10 @@ def _put_call_chunks(run: RunContext, fact: facts.Fact) -> None:
             )
             writer = Writer("call", view.step, call_id=f"view:{version}")  # `committed`: the log drops a second record
             run.stream.put(writer, [shown], boundary=Boundary("committed"))
+        case facts.MessageWaits(queued_id, message):
+            gone = MessageQueuedChunk(queued_id=queued_id, state="withdrawn")
+            waits = gone if message is None else _message(message.id, "waiting", message, message.mode)
+            run.stream.put(Writer("inbox"), [waits])
         case facts.RunQueued(queued, expires_at, reason):
             session = run.session  # under the current step, so that the stream keeps it once
             step = session.open.step if session.open is not None else session.step
@@ -190,13 +196,24 @@ def _claim(stream: RunStream, claimed: Claimed) -> None:
     for entry in plan.added:
         if isinstance(entry, CallRow):
             _result(stream, entry)
-    _fold(stream, first)
+    _fold(stream, first, _delivered(plan.added, None))
 
 
-def _fold(stream: RunStream, row: CheckpointRow) -> None:
-    """Put the changes that a commit made to the session. The log accepts them once, by the version in the checkpoint's
-    id."""
-    chunks: list[AnyChunk] = []
+def _message(
+    queued_id: str, state: Literal["waiting", "delivered"], message: InboxRow | UserRow, mode: WaitMode | None
+) -> MessageQueuedChunk:
+    return MessageQueuedChunk(queued_id=queued_id, state=state, mode=mode, content=message.content, files=message.files)
+
+
+def _delivered(entries: Iterable[AnyEntry], mode: WaitMode | None) -> list[AnyChunk]:
+    users = [entry for entry in entries if isinstance(entry, UserRow) and entry.queued]
+    return [_message(entry.queued, "delivered", entry, mode) for entry in users]
+
+
+def _fold(stream: RunStream, row: CheckpointRow, delivered: Sequence[AnyChunk] = ()) -> None:
+    """Put the changes that a commit made to the session, and the messages that waited for it. The log accepts them once,
+    by the version in the checkpoint's id."""
+    chunks: list[AnyChunk] = [*delivered]
     if row.patches or row.warnings:
         chunks.append(StatePatchChunk(patches=row.patches, warnings=row.warnings))
     chunks.append(CheckpointCreatedChunk(checkpoint_id=row.id, step_count=row.step, message_count=row.count))
@@ -216,8 +233,12 @@ def _missed(stream: RunStream, missed: Missed) -> None:
         _commit(stream, missed.answer)
     for row in missed.results:
         _result(stream, row, checkpoint_version(stream.session_id, first.id))
+    begin = 0
     for point in missed.checkpoints:
-        _fold(stream, point)
+        rows = [row for index, row in missed.arrived if begin <= index < point.count]
+        steers = missed.answer is not None and all(row.run_id == missed.answer.run_id for row in rows)
+        _fold(stream, point, _delivered(rows, "steer" if steers else None))
+        begin = point.count
 
 
 def _result(stream: RunStream, row: CallRow, version: int = 0, arguments: JsonObject | None = None) -> None:
