@@ -16,6 +16,7 @@ from helix.core.errors import InvalidInputError
 from helix.core.wire import StreamMessage, is_stream_end
 
 FIELDS: dict[str, dict[str, Any]] = {
+    "output_delta": {"delta": "{"},
     "text_delta": {"delta": "x"},
     "thinking": {"content": "hm", "is_complete": True},
     "tool_start": {"tool_call_id": "c", "tool_name": "t", "arguments": {"a": 1}},
@@ -71,8 +72,8 @@ GUARDS: dict[str, Callable[[ChunkBase], bool]] = {
 }
 
 
-def test_there_are_twenty_one() -> None:
-    assert set(FIELDS) == CHUNK_TYPES and len(CHUNK_TYPES) == 21
+def test_there_are_twenty_two() -> None:
+    assert set(FIELDS) == CHUNK_TYPES and len(CHUNK_TYPES) == 22
 
 
 @pytest.mark.parametrize("kind", sorted(FIELDS))

@@ -53,6 +53,7 @@ CHUNKS: dict[str, tuple[list[c.StreamChunk], c.StreamChunk]] = {
     "custom": ([], c.CustomEventChunk(event_name="found", data=1)),
     "state_patch": ([], c.StatePatchChunk(patches=[{"op": "add", "path": "/n", "value": 1}])),
     "error": ([], c.ErrorChunk(error="busy", code="model_error")),
+    "output_delta": ([], c.OutputDeltaChunk(delta='{"n": 1', **STEP)),
     "output": ([], c.OutputChunk(output={"n": 1})),
     "run_interrupted": ([TEXT, BELOW], c.RunInterruptedChunk(reason="stopped")),
     "run_resumed": ([], c.RunResumedChunk(previous_run_id="before", mode="takeover")),
@@ -111,7 +112,7 @@ def chat(messages: Messages) -> object:
         )
 
     return [
-        (item.text, item.thinking, item.state == "discarded", [call(one) for one in item.calls])
+        (item.text, item.thinking, item.output, item.state == "discarded", [call(one) for one in item.calls])
         if isinstance(item, Step)
         else (item.text, isinstance(item, Notice) and (item.kind, item.code, item.queued, item.hidden))
         for item in conversation.items

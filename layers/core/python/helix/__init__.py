@@ -64,6 +64,8 @@ if TYPE_CHECKING:
     from helix.core.handles import SessionState as SessionState
     from helix.core.hooks import Hooks as Hooks
     from helix.core.initial import AgentInput as AgentInput
+    from helix.core.partial_output import OutputDiscarded as OutputDiscarded
+    from helix.core.partial_output import OutputItem as OutputItem
     from helix.core.registry import AgentRegistry as AgentRegistry
     from helix.core.registry import default_registry as default_registry
     from helix.core.routes import Route as Route
@@ -106,6 +108,7 @@ _NAMES = LazyNames(
         "helix.core.handles": "AgentExecutionHandle AgentResult CanResumeResult Confirmation SessionState",
         "helix.core.hooks": "Hooks",
         "helix.core.initial": "AgentInput",
+        "helix.core.partial_output": "OutputDiscarded OutputItem",
         "helix.core.registry": "AgentRegistry default_registry",
         "helix.core.routes": "Route RouteOption",
         "helix.core.tools": "FINISH_TOOL_NAME SUBAGENT_TOOL_PREFIX Tool create_finish_tool create_sub_agent_tool "

@@ -13,6 +13,8 @@ from helix.core.chunk_envelope import ChunkBase
 from helix.core.errors import InvalidInputError
 from helix.core.json import JsonObject, JsonValue
 from helix.core.messages import Edit
+from helix.core.output_chunks import OutputChunk as OutputChunk
+from helix.core.output_chunks import OutputDeltaChunk as OutputDeltaChunk
 from helix.core.usage import Usage
 
 
@@ -137,15 +139,6 @@ class ErrorChunk(ChunkBase):
     """A stable error code, such as `model_error` or `invalid_tool_call` (`core.errors`)."""
     recoverable: bool = True
     """True if the run continues. False exactly once, right before the stream of a failed run ends."""
-
-
-class OutputChunk(ChunkBase):
-    """The output of a completed run."""
-
-    type: Literal["output"] = "output"
-    """The tag of this chunk on the wire."""
-    output: JsonValue
-    """The structured output as JSON."""
 
 
 class RunInterruptedChunk(ChunkBase):
@@ -304,7 +297,7 @@ AnyChunk: TypeAlias = (
     TextDeltaChunk | ThinkingChunk | ToolStartChunk | ToolEndChunk | SubAgentStartChunk | SubAgentEndChunk
     | CustomEventChunk | StatePatchChunk | ErrorChunk | OutputChunk | RunInterruptedChunk | RunResumedChunk
     | CheckpointCreatedChunk | RunPausedChunk | RunSupersededChunk | StepCommittedChunk | StepDiscardedChunk
-    | StreamResyncChunk | ToolApprovalRequestChunk | RunQueuedChunk | ContextChangedChunk
+    | StreamResyncChunk | ToolApprovalRequestChunk | RunQueuedChunk | ContextChangedChunk | OutputDeltaChunk
 )  # fmt: skip
 KnownChunk = Annotated[AnyChunk, Field(discriminator="type")]
 

@@ -148,6 +148,18 @@ def normalise(step_result: ToolCallsStepResult | StructuredOutputStepResult) -> 
     )
 
 
+def output_text(step_result: AnyStepResult) -> str:
+    """Return the JSON text of the answer's structured output: the arguments of its first `__finish__` call. Empty if
+    it has none."""
+    if not isinstance(step_result, ToolCallsStepResult | StructuredOutputStepResult):
+        return ""
+    calls = normalise(step_result).tool_calls
+    first = next((call for call in calls if call.name == FINISH_TOOL_NAME), None)
+    if first is None:
+        return ""
+    return dumps(first.arguments) if first.malformed is None else first.malformed
+
+
 def _plan_calls(
     result: ToolCallsStepResult,
     output_schema: type[BaseModel] | None,

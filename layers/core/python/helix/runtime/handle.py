@@ -130,6 +130,8 @@ class ExecutorHandle(AgentExecutionHandle[OutputT]):
     def __init__(self, executor: Executor, agent: Agent[Any, OutputT], session_id: str, run_id: str) -> None:
         self._executor, self._agent = executor, agent
         self.session_id, self.run_id = session_id, run_id
+        schema: Any = agent.output_schema
+        self.output_schema = schema
 
     async def messages(self, *, after: int | None = None) -> AsyncIterator[StreamMessage]:
         return self._executor.stream_messages(self.session_id, self.run_id, after=after)

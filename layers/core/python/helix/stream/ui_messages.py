@@ -7,15 +7,16 @@ first run's id.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, assert_never
 
 from helix.core.conversation import changes as ch
 from helix.core.conversation.conversation import Conversation
-from helix.core.conversation.items import Call, Part, Question, Step
+from helix.core.conversation.items import Call, Part, Step
 from helix.core.json import JsonObject, dumps
+from helix.core.partial_output import GrowingText, read_partial
 from helix.core.usage import Usage
 from helix.core.wire import StreamMessage
+from helix.stream.ui_calls import ShownCall
 from helix.stream.usage import usage_fields
 
 Version: TypeAlias = Literal[6, 7]
@@ -25,24 +26,6 @@ def shown_call(root: str, session_id: str, call_id: str) -> str:
     """Return the id of a call on a page. Call ids are unique only within their session, so the id of a sub-agent's call
     includes the session."""
     return call_id if session_id == root else f"{session_id}/{call_id}"
-
-
-@dataclass
-class _Shown:
-    """A tool call as the page shows it."""
-
-    call: Call
-    """The call."""
-    input: JsonObject
-    """The arguments as last shown. A person may have edited them."""
-    asked: Question | None = None
-    """The kind of response that the page is asked for. None if it is not asked for one."""
-    requested: bool = False
-    """Whether its part shows an approval request."""
-    done: bool = False
-    """Whether its part shows a result."""
-    child: bool = False
-    """Whether the call started a sub-agent."""
 
 
 class UIMessageEncoder:
@@ -66,9 +49,11 @@ class UIMessageEncoder:
         self._started, self._closed, self._step_open = False, False, False
         self._steps: set[int] = set()
         self._open: Part | None = None
+        self._output: Part | None = None
+        self._output_text = GrowingText()
         self._delta = self._part_id = ""
         self._usage = Usage()
-        self._calls: dict[str, _Shown] = {}
+        self._calls: dict[str, ShownCall] = {}
         self._children: dict[str, str] = {}
         """The text of the last committed step of each sub-agent on the page, by session id."""
         self._end: ch.RunEnded | None = None
@@ -167,6 +152,8 @@ class UIMessageEncoder:
             case ch.PartGrew():
                 if change.part is self._open:  # then the message has been started
                     self._out.append({"type": self._delta, "id": self._part_id, "delta": change.delta})
+                elif change.part is self._output:
+                    self._grow_output(change.part, change.delta)
             case ch.PartBegan() | ch.PartEnded() | ch.StepBegan() | ch.StepCommitted() | ch.StepDiscarded():
                 self._answer(change)
             case ch.CallAsked() | ch.CallStarted() | ch.CallEnded() | ch.ChildBegan() | ch.ChildEnded():
@@ -265,9 +252,17 @@ class UIMessageEncoder:
     def _begin_part(self, part: Part) -> None:
         self._finish_text()
         self._step(part.step.step)
+        if part.kind == "output":
+            self._output, self._output_text = part, GrowingText()
+            return
         self._open, self._delta = part, f"{part.kind}-delta"
         self._part_id = f"{part.step.step}/{part.step.attempt}/{part.index}"
         self._emit(f"{part.kind}-start", id=self._part_id)
+
+    def _grow_output(self, part: Part, delta: str) -> None:
+        """Show the output so far. The page replaces the part, because its id is that of the run's output."""
+        if self._output_text.add(delta) and isinstance(value := read_partial(self._output_text.text), dict):
+            self._emit("data-output", id=part.step.conversation.run_id, data=value)
 
     def _finish_text(self) -> None:
         """End the open part and keep its text."""
@@ -340,11 +335,11 @@ class UIMessageEncoder:
             if shown.asked is not None and shown.requested and not shown.done:
                 self._deny(shown, "the run has ended")
 
-    def _deny(self, shown: _Shown, reason: str) -> None:
+    def _deny(self, shown: ShownCall, reason: str) -> None:
         self._emit_approval(shown, approved=False, reason=reason)
         self._emit("tool-output-denied", toolCallId=self._call_id(shown.call))
 
-    def _show_call(self, call: Call) -> _Shown:
+    def _show_call(self, call: Call) -> ShownCall:
         """Show the call on the page. Its part is sent again only if the arguments changed, because a second part would
         appear in the currently open step."""
         call_id, conversation = self._call_id(call), call.step.conversation
@@ -359,7 +354,7 @@ class UIMessageEncoder:
             child = {"sessionId": conversation.id, "agent": conversation.agent, "parentToolCallId": parent}
             about = {"toolMetadata": child}
         if shown is None:
-            shown = self._calls[call_id] = _Shown(call, call.arguments)
+            shown = self._calls[call_id] = ShownCall(call, call.arguments)
         shown.input = call.arguments
         given = {"toolCallId": call_id, "toolName": call.name, "input": call.arguments}
         self._emit("tool-input-available", **given, dynamic=True, **about)
@@ -370,14 +365,14 @@ class UIMessageEncoder:
     def _call_id(self, call: Call) -> str:
         return shown_call(self._root, call.step.conversation.id, call.id)
 
-    def _ask(self, shown: _Shown) -> None:
+    def _ask(self, shown: ShownCall) -> None:
         if shown.asked != "client":
             call_id = self._call_id(shown.call)
             what = {} if shown.asked == "approval" else {"approvalDescriptor": {"kind": shown.asked}}
             shown.requested = True
             self._emit("tool-approval-request", approvalId=call_id, toolCallId=call_id, **what)
 
-    def _emit_approval(self, shown: _Shown, *, approved: bool, **why: str) -> None:
+    def _emit_approval(self, shown: ShownCall, *, approved: bool, **why: str) -> None:
         asked, shown.asked = shown.asked, None
         if asked in ("approval", "unknown") and self._live:
             self._emit("tool-approval-response", approvalId=self._call_id(shown.call), approved=approved, **why)
