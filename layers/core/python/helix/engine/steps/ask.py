@@ -148,6 +148,10 @@ class ModelAnswer:
     """The answer, which may be an error. None: the stop came first."""
     stop: StopRow | None = None
     """The interrupt or abort that cancelled the call. None: the model has answered."""
+    refused: str | None = None
+    """Why a check refused the output of the answer. None: all accepted it, or there is none."""
+    check_error: ErrorInfo | None = None
+    """The error of a check that raised, which ends the run. None if none did."""
 
 
 def reads_state(agent: AnyAgent) -> bool:
