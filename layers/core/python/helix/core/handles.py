@@ -6,7 +6,7 @@ Law: a handle consists only of ids and a way to reach the service. Dropping it l
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, get_args
 
@@ -245,7 +245,7 @@ class AgentExecutionHandle(Protocol[OutputT]):
         that still arrives may be cut. `{}` follows if the answer was discarded or refused. `schema` is the agent's
         output schema where the handle does not know it, as with `HelixClient`; without it, the values are JSON.
         """
-        return partial_outputs(await self.stream(), self.session_id, schema or self.output_schema)
+        return partial_outputs(_chunks(await self.messages()), self.session_id, schema or self.output_schema)
 
     async def output_items(
         self, field: str, schema: type[BaseModel] | None = None
@@ -256,7 +256,7 @@ class AgentExecutionHandle(Protocol[OutputT]):
         starts again at index 0. `field` is a top-level field of the output. For `schema` see `partial_outputs`. Raises
         `InvalidInputError` if the schema does not have the list.
         """
-        return output_items(await self.stream(), self.session_id, schema or self.output_schema, field)
+        return output_items(_chunks(await self.messages()), self.session_id, schema or self.output_schema, field)
 
     async def result(self, timeout_s: float | None = None) -> AgentResult[OutputT]:
         """Wait until this run is completed, failed, interrupted or paused, and return its result. Raises
@@ -320,7 +320,7 @@ class AgentExecutionHandle(Protocol[OutputT]):
         return f"{type(self).__name__}(session_id={self.session_id!r}, run_id={self.run_id!r})"
 
 
-async def _chunks(messages: AsyncIterator[StreamMessage]) -> AsyncIterator[StreamChunk]:
+async def _chunks(messages: AsyncIterator[StreamMessage]) -> AsyncGenerator[StreamChunk, None]:
     async for message in messages:
         if message.kind == "chunk":
             yield message.parsed()

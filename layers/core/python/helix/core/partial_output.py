@@ -6,7 +6,7 @@ schema, so a reader is told when what it received is void.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias, get_args, get_origin
@@ -86,12 +86,12 @@ def read_partial(text: str, adapter: TypeAdapter[Any] = _JSON) -> Any:
 
 
 async def partial_outputs(
-    chunks: AsyncIterator[StreamChunk], session_id: str, schema: type[BaseModel] | None
+    chunks: AsyncGenerator[StreamChunk, None], session_id: str, schema: type[BaseModel] | None
 ) -> AsyncGenerator[dict[str, Any], None]:
     """Yield the output of a run each time that it has grown. See `AgentExecutionHandle.partial_outputs`."""
     adapter: TypeAdapter[Any] = TypeAdapter(dict[str, Any]) if schema is None else _partial_type(schema)
     last: Any = {}
-    async with aclosing(_events(chunks, session_id)) as events:
+    async with aclosing(chunks), aclosing(_events(chunks, session_id)) as events:
         async for event in events:
             match event:
                 case OutputDiscarded():
@@ -106,12 +106,12 @@ async def partial_outputs(
 
 
 async def output_items(
-    chunks: AsyncIterator[StreamChunk], session_id: str, schema: type[BaseModel] | None, field: str
+    chunks: AsyncGenerator[StreamChunk, None], session_id: str, schema: type[BaseModel] | None, field: str
 ) -> AsyncGenerator[OutputItem | OutputDiscarded, None]:
     """Yield the elements of a list in the output. See `AgentExecutionHandle.output_items`."""
     source = _List(schema, field)
     given: list[Any] = []
-    async with aclosing(_events(chunks, session_id)) as events:
+    async with aclosing(chunks), aclosing(_events(chunks, session_id)) as events:
         async for event in events:
             void: OutputDiscarded | None = None
             found: list[Any] = []
@@ -149,7 +149,7 @@ class _Given:
 _Event: TypeAlias = _Text | _Given | OutputDiscarded
 
 
-async def _events(chunks: AsyncIterator[StreamChunk], session_id: str) -> AsyncGenerator[_Event, None]:
+async def _events(chunks: AsyncGenerator[StreamChunk, None], session_id: str) -> AsyncGenerator[_Event, None]:
     """Yield what happens to the output of the session. Chunks of sub-agents are ignored."""
     place: tuple[str, int, int] | None = None
     growing, is_given = GrowingText(), False
