@@ -125,7 +125,7 @@ async def play(
     return handle, await result_of(handle), chunks
 
 
-def types(chunks: Sequence[ChunkBase], *, but: Sequence[str] = ("text_delta",)) -> list[str]:
+def types(chunks: Sequence[ChunkBase], *, but: Sequence[str] = ("text_delta", "output_delta")) -> list[str]:
     return [chunk.type for chunk in chunks if chunk.type not in but]  # type: ignore[attr-defined]
 
 

@@ -72,7 +72,7 @@ def _stream(messages: Sequence[StreamMessage], names: Names) -> dict[str, list[A
         if message.kind != "chunk":
             body |= {"status": message.status, "error": message.error}
         lane = lanes.setdefault(names.plain(_lane(body)), [])
-        if lane and body["type"] == "text_delta" and _joins(lane[-1], body):
+        if lane and body["type"] in ("text_delta", "output_delta") and _joins(lane[-1], body):
             lane[-1]["delta"] += body["delta"]
         elif lane and body["type"] == "thinking" and not body.get("is_complete") and _joins(lane[-1], body):
             lane[-1]["content"] += body["content"]

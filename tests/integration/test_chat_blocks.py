@@ -7,7 +7,15 @@ from tests.support.chat_screen import screen
 from tests.support_gateway import executor_of
 
 from helix.cli.chat.blocks import CallBlock, Summarised
-from helix.core.chunks import ContextChangedChunk, StepCommittedChunk, StreamChunk, ToolEndChunk, ToolStartChunk
+from helix.core.chunks import (
+    ContextChangedChunk,
+    OutputDeltaChunk,
+    StepCommittedChunk,
+    StepDiscardedChunk,
+    StreamChunk,
+    ToolEndChunk,
+    ToolStartChunk,
+)
 from helix.core.files import FilePart
 
 pytestmark = pytest.mark.slow
@@ -65,3 +73,21 @@ async def test_a_summary_is_closed_until_it_is_asked_for() -> None:
         assert "The user wants tea." not in s.text
         s.app.query_one(Summarised).toggle()
         await s.until("The user wants tea.")
+
+
+async def test_an_output_grows_and_is_struck_through_if_its_attempt_is_discarded() -> None:
+    async with screen(executor_of([])) as s:
+
+        async def show(chunk: StreamChunk) -> None:
+            s.app.session.conversation.add(chunk)
+            s.app._mark_changed()
+            await s.app._draw()
+
+        await show(OutputDeltaChunk(step=1, attempt=1, delta='{"title": "For to'))
+        await s.until('"title": "For to"')
+        await show(OutputDeltaChunk(step=1, attempt=1, delta='day", "n": 4'))
+        await s.until('"title": "For today"')
+        await s.until('"n": 4')
+        await show(StepDiscardedChunk(step=1, attempt=1, reason="lost"))
+        await s.until("attempt 1 of step 1 was discarded: lost")
+        assert '"n": 4' in s.text, "its text is struck through"

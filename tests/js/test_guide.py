@@ -27,6 +27,11 @@ class Order(BaseModel):
     order: str
 
 
+class Menu(BaseModel):
+    title: str
+    dishes: list[str]
+
+
 class Thanks(BaseModel):
     thanked: int = 0
 
@@ -67,13 +72,15 @@ async def test_the_program_prints_what_the_guide_says(npm: Any, package: Path, t
         "Hello! How can I help?",
         calls(call("refund", order="A7")),
         "It is done.",
+        calls(call("__finish__", title="Today", dishes=["tea", "soup"])),
         "On 9 November.",
         calls(call("thank")),
         "Bye.",
         "Goodbye!",
     ]
     tools = [refund, a_tool("thank", thank)]
-    executor = executor_of(script, agent("support", tools=tools, state_schema=Thanks))
+    cook = agent("cook", output_schema=Menu)
+    executor = executor_of(script, agent("support", tools=tools, state_schema=Thanks), cook)
     async with executor, LoopbackGateway(executor, authoriser=keyed(executor)) as gateway:
         variables = {**os.environ, "HELIX_URL": gateway.url, "HELIX_KEY": await key_for(executor, "ada")}
         process = await asyncio.create_subprocess_exec(

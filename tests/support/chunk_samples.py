@@ -35,6 +35,7 @@ CHUNKS: dict[str, tuple[list[c.StreamChunk], c.StreamChunk]] = {
     "custom": ([], c.CustomEventChunk(event_name="found", data=1)),
     "state_patch": ([], c.StatePatchChunk(patches=[{"op": "add", "path": "/n", "value": 1}])),
     "error": ([], c.ErrorChunk(error="busy", code="model_error")),
+    "output_delta": ([], c.OutputDeltaChunk(delta='{"n": 1', **STEP)),
     "output": ([], c.OutputChunk(output={"n": 1})),
     "run_interrupted": ([TEXT, BELOW], c.RunInterruptedChunk(reason="stopped")),
     "run_resumed": ([], c.RunResumedChunk(previous_run_id="before", mode="takeover")),

@@ -59,7 +59,7 @@ def verbs(kind: type) -> dict[str, list[str]]:
 @pytest.mark.parametrize("kind", [ExecutorHandle, RemoteHandle])
 def test_both_handles_have_the_verbs_of_the_protocol(kind: type) -> None:
     asked, given = verbs(AgentExecutionHandle), verbs(kind)
-    assert len(asked) == 10 and asked.items() <= given.items()
+    assert len(asked) == 12 and asked.items() <= given.items()
 
 
 def test_each_thing_has_one_name() -> None:

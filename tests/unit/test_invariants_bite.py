@@ -54,6 +54,12 @@ def beyond(rows: Rows) -> None:
 
 
 FORGED = {"kind": "image", "media_type": "image/png", "url": "https://example.com/forged.png"}
+
+
+def another_output(rows: Rows) -> None:
+    first(rows, "m#", content="that is it")["tool_calls"][0]["arguments"]["summary"] = "forged"
+
+
 SPOILT: list[tuple[str, Callable[[Rows], None]]] = [
     ("legal_transitions", session(status="paused")),
     ("legal_transitions", session(status="odd")),
@@ -74,6 +80,7 @@ SPOILT: list[tuple[str, Callable[[Rows], None]]] = [
     ("zombie_invisible", beyond),
     ("zombie_invisible", change("m#", {"kind": "assistant"}, run_id="run_of_nobody")),
     ("final_is_committed", change("m#", {"kind": "assistant"}, content="forged")),
+    ("final_is_committed: step 5, attempt 1 has the output", another_output),
     ("result_immutable", change("m#", {"kind": "call"}, content="forged")),
     ("result_immutable", change("m#", {"kind": "call"}, by="nobody")),
     ("result_immutable", change("m#", {"kind": "call"}, files=[FORGED])),

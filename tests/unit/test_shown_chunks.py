@@ -74,7 +74,7 @@ def chat(messages: Messages) -> object:
         )
 
     return [
-        (item.text, item.thinking, item.state == "discarded", [call(one) for one in item.calls])
+        (item.text, item.thinking, item.output, item.state == "discarded", [call(one) for one in item.calls])
         if isinstance(item, Step)
         else (item.text, isinstance(item, Notice) and (item.kind, item.code, item.queued, item.hidden))
         for item in conversation.items

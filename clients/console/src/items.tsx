@@ -6,9 +6,9 @@ import { said } from "./api.ts";
 import { CallView } from "./call.tsx";
 import { type Conversation, type Item, keyOf, type Notice, revisionOf, type Step, type User } from "./fold.ts";
 import { Files } from "./files.tsx";
-import { contextWords, visible } from "./format.ts";
+import { contextWords, parsed, visible } from "./format.ts";
 import { Growing } from "./markdown.ts";
-import { Problem, Summary } from "./pieces.tsx";
+import { Code, Problem, Summary } from "./pieces.tsx";
 import type { OpenSession } from "./session.ts";
 
 interface Given {
@@ -165,6 +165,16 @@ class Block extends Component<{ html: string }> {
   }
 }
 
+/** The structured output: its text while it grows, then its value. */
+function Output({ text, whole }: { text: string; whole: boolean }) {
+  return (
+    <div class="output">
+      <h4>Output</h4>
+      <Code of={whole ? parsed(text) : text} label="Output" />
+    </div>
+  );
+}
+
 function StepView({ step, rev, session, target }: Omit<DrawnGiven, "item"> & { step: Step }) {
   const body = (
     <>
@@ -177,6 +187,7 @@ function StepView({ step, rev, session, target }: Omit<DrawnGiven, "item"> & { s
         </details>
       )}
       {step.text !== "" && <Prose text={step.text} whole={step.state !== "open"} />}
+      {step.output !== "" && <Output text={step.output} whole={step.state === "committed"} />}
       {step.calls.map((call) => (
         <CallView key={call.id} call={call} rev={rev} session={session} target={target} />
       ))}
@@ -195,7 +206,7 @@ function StepView({ step, rev, session, target }: Omit<DrawnGiven, "item"> & { s
       </li>
     );
   }
-  const blank = step.text === "" && step.thinking === "" && step.calls.length === 0;
+  const blank = step.text === "" && step.thinking === "" && step.output === "" && step.calls.length === 0;
   return (
     <li class={`item step ${step.state}`}>
       {body}

@@ -119,11 +119,12 @@ export class Timeline {
         }
         return;
       case "text_delta":
+      case "output_delta":
       case "thinking": {
         const attempt = this.#attempt(run, session, chunk, at);
         attempt.to = at;
         if (attempt.first === 0) attempt.first = at;
-        if (chunk.type === "text_delta" && attempt.text.length < 200) attempt.text += chunk.delta;
+        if (chunk.type !== "thinking" && attempt.text.length < 200) attempt.text += chunk.delta;
         return;
       }
       case "step_committed": {

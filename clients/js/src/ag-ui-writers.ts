@@ -56,6 +56,10 @@ export class Answers {
   /** Append to the open message of this kind, or to a new one. */
   grow(writer: Writer, { step, kind }: Part, delta: string): void {
     this.enter(writer, step);
+    if (kind === "output") {
+      const value = { delta, step: step.step, attempt: step.attempt };
+      return this.#emit("CUSTOM", writer, { name: "helix.output_delta", value });
+    }
     const messageId = kind === "text" ? this.#text(writer, step) : this.#thought(writer, step);
     this.#talk.append(messageId, delta);
     this.#emit(kind === "text" ? "TEXT_MESSAGE_CONTENT" : "REASONING_MESSAGE_CONTENT", writer, { messageId, delta });

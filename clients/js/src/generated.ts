@@ -25,6 +25,7 @@ export interface Chunks {
   error: ErrorChunk;
   message_queued: MessageQueuedChunk;
   output: OutputChunk;
+  output_delta: OutputDeltaChunk;
   run_interrupted: RunInterruptedChunk;
   run_paused: RunPausedChunk;
   run_queued: RunQueuedChunk;
@@ -411,6 +412,51 @@ export interface OutputChunk {
    * The tag of this chunk on the wire.
    */
   type: "output";
+}
+/**
+ * A piece of the structured output, as JSON text.
+ */
+export interface OutputDeltaChunk {
+  /**
+   * The session id of the agent that wrote the chunk, equal to `session_id`.
+   */
+  agent_id: string;
+  /**
+   * The name of the agent that wrote the chunk.
+   */
+  agent_type: string;
+  /**
+   * The number of the attempt at the step. For chunks of a tool call, the number of the call's claim.
+   */
+  attempt: number;
+  /**
+   * The text to append to the pieces of the same session, step and attempt. The pieces of a whole attempt are the arguments of its first `__finish__` call.
+   */
+  delta: string;
+  /**
+   * The run that wrote the chunk.
+   */
+  run_id: string;
+  /**
+   * The position of the chunk in the stream: 1, 2, 3, ... without gaps across all runs and sub-agents.
+   */
+  sequence: number;
+  /**
+   * The session that wrote the chunk: the root session, or a sub-agent's session, which writes to its root's stream.
+   */
+  session_id: string;
+  /**
+   * The step that the chunk belongs to. 0 for chunks about the run as a whole.
+   */
+  step: number;
+  /**
+   * The time when the writer created the chunk, in Unix seconds.
+   */
+  timestamp: number;
+  /**
+   * The tag of this chunk on the wire.
+   */
+  type: "output_delta";
 }
 /**
  * The end of an interrupted run.

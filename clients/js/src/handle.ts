@@ -2,6 +2,7 @@ import type { HelixClient } from "./client.ts";
 import { HelixError } from "./errors.ts";
 import type { Feed } from "./feed.ts";
 import type { AgentResult, SessionState, Started, StreamChunk } from "./generated.ts";
+import { type DeepPartial, type OutputItem, outputItems, partialOutputs } from "./partial-output.ts";
 import { behind, chunkOf, oneRun, type StreamMessage } from "./wire.ts";
 
 type RunPlace = Omit<Started, "replay" | "queued_id"> & Partial<Pick<Started, "queued_id">>;
@@ -54,6 +55,21 @@ export class RunHandle implements AsyncIterable<StreamChunk> {
       feed = await this.#client.feed(this.stream_id, this.#after, wanted);
     }
     yield* this.#client.read(feed);
+  }
+
+  /**
+   * The structured output each time that it has grown, from the beginning of the run, and the whole output last. Fields that
+   * have not arrived are missing, and the last string or number may be cut. `{}` follows if the answer was discarded or
+   * refused. `T` is the type of the output; the values are not validated until the run has completed.
+   */
+  partialOutputs<T = Record<string, unknown>>(): AsyncGenerator<DeepPartial<T>, void, undefined> {
+    return partialOutputs(this.stream(), this.session_id) as AsyncGenerator<DeepPartial<T>, void, undefined>;
+  }
+
+  /** Each element of a list in the structured output once, as soon as it is complete. `discarded` follows if the answer was
+   *  discarded or refused: all elements before it are void. `field` is a top-level field of the output. */
+  outputItems<E = unknown>(field: string): AsyncGenerator<OutputItem<E>, void, undefined> {
+    return outputItems(this.stream(), this.session_id, field) as AsyncGenerator<OutputItem<E>, void, undefined>;
   }
 
   /**

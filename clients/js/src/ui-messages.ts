@@ -6,6 +6,7 @@ import { Conversation } from "./conversation/conversation.ts";
 import type { Call, Part, Question, Step } from "./conversation/items.ts";
 import { resultFiles } from "./file-urls.ts";
 import { UI_FIELDS } from "./generated.ts";
+import { GrowingText, readPartial } from "./partial-output.ts";
 import { type Json, same } from "./patches.ts";
 import { QuestionParts } from "./question-parts.ts";
 import { shownCall } from "./turns.ts";
@@ -42,7 +43,8 @@ export class UIMessageEncoder {
   #closed = false;
   #stepOpen = false;
   #steps = new Set<number>();
-  #open: { part: Part; id: string } | undefined;
+  #open: { part: Part; kind: "text" | "reasoning"; id: string } | undefined;
+  #growing: { part: Part; text: GrowingText } | undefined;
   #usage: Usage = NO_USAGE;
   #calls = new Map<string, Shown>();
   /** By session, the text of the last committed step of each sub-agent on the page. */
@@ -154,7 +156,8 @@ export class UIMessageEncoder {
     switch (change.type) {
       case "PartGrew": {
         const open = this.#open; // with it, the message has been started
-        if (open?.part === change.part) this.#out.push({ type: `${open.part.kind}-delta`, id: open.id, delta: change.delta });
+        if (open?.part === change.part) this.#out.push({ type: `${open.kind}-delta`, id: open.id, delta: change.delta });
+        else if (this.#growing?.part === change.part) this.#growOutput(change.delta);
         return;
       }
       case "PartBegan":
@@ -262,15 +265,26 @@ export class UIMessageEncoder {
   #beginPart(part: Part): void {
     this.#finishText();
     this.#step(part.step.step);
-    this.#open = { part, id: `${part.step.step}/${part.step.attempt}/${part.index}` };
+    if (part.kind === "output") {
+      this.#growing = { part, text: new GrowingText() };
+      return;
+    }
+    this.#open = { part, kind: part.kind, id: `${part.step.step}/${part.step.attempt}/${part.index}` };
     this.#emit({ type: `${part.kind}-start`, id: this.#open.id });
+  }
+
+  /** Show the output so far. The page replaces the part, because its id is that of the run's output. */
+  #growOutput(delta: string): void {
+    const { part, text } = this.#growing as { part: Part; text: GrowingText };
+    const data = text.add(delta) ? readPartial(text.text) : undefined;
+    if (data !== undefined) this.#emit({ type: "data-output", id: part.step.conversation.runId, data });
   }
 
   /** End the open part and keep its text. */
   #finishText(): void {
     const open = this.#open;
     this.#open = undefined;
-    if (open !== undefined) this.#emit({ type: `${open.part.kind}-end`, id: open.id });
+    if (open !== undefined) this.#emit({ type: `${open.kind}-end`, id: open.id });
   }
 
   // --- calls ----------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
-// The encoders send a change of the model's view once (`tests/unit/test_context_notices.py`), and a new notice without code
-// for it (`tests/unit/test_shown_chunks.py`), as those in Python do.
+// The encoders send a change of the model's view once (`tests/unit/test_context_notices.py`), a structured output as it
+// grows (`tests/unit/test_output_parts.py`), and a new notice without code for it (`tests/unit/test_shown_chunks.py`), as
+// those in Python do.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { AgUiEncoder } from "../src/ag-ui-events.ts";
@@ -45,4 +46,36 @@ test("each reader shows a new notice without code for it", (t) => {
   assert.deepEqual(parts, [{ type: "data-citation", data: sent, transient: true }]);
   const events = new AgUiEncoder("ses").feed(message).filter((event) => event.type === "CUSTOM");
   assert.deepEqual(events.map(({ name, value }) => [name, value]), [["helix.citation", sent]]);
+});
+
+const step = { step: 1, attempt: 1 };
+const output = [
+  { type: "text_delta", delta: "Here.", ...step },
+  { type: "output_delta", delta: '{"title":', ...step },
+  { type: "output_delta", delta: '"Te', ...step },
+  { type: "output_delta", delta: 'a","n":1}', ...step },
+  { type: "step_discarded", reason: "lost", ...step },
+  { type: "output_delta", delta: '{"title":"Soup"}', step: 1, attempt: 2 },
+  { type: "step_committed", step: 1, attempt: 2 },
+  { type: "output", output: { title: "Soup" } },
+].map((chunk, n) => messageOf("ses", { session_id: "ses", run_id: "r1", sequence: n + 1, kind: "chunk", chunk }));
+
+test("a page of the AI SDK shows the output growing", () => {
+  const encoder = new UIMessageEncoder("ses");
+  const parts = output.flatMap((message) => encoder.feed(message));
+  assert.deepEqual(
+    parts.map((part) => ("data" in part ? [part.type, part.id, part.data] : part.type)),
+    [
+      ...["start", "start-step", "text-start", "text-delta", "text-end"],
+      ...[{}, { title: "Te" }, { title: "Tea", n: 1 }].map((data) => ["data-output", "r1", data]),
+      "reset-step",
+      ...[{ title: "Soup" }, { title: "Soup" }].map((data) => ["data-output", "r1", data]),
+    ],
+  );
+});
+
+test("AG-UI gets the pieces of the output with their attempt", () => {
+  const encoder = new AgUiEncoder("ses");
+  const events = output.flatMap((message) => encoder.feed(message)).filter((event) => event.type === "CUSTOM");
+  assert.deepEqual(events.map(({ value }) => value).slice(0, 1), [{ delta: '{"title":', ...step }]);
 });

@@ -6,7 +6,7 @@ import type { Change } from "./changes.ts";
 import type { Conversation } from "./conversation.ts";
 import { type PartKind, Step } from "./items.ts";
 
-type AnswerChunk = Chunks["text_delta" | "thinking" | "step_committed" | "step_discarded"];
+type AnswerChunk = Chunks["text_delta" | "output_delta" | "thinking" | "step_committed" | "step_discarded"];
 
 export class Attempts {
   readonly #conversation: Conversation;
@@ -29,6 +29,8 @@ export class Attempts {
     switch (chunk.type) {
       case "text_delta":
         return this.grow("text", chunk.step, chunk.attempt, chunk.delta);
+      case "output_delta":
+        return this.grow("output", chunk.step, chunk.attempt, chunk.delta);
       case "thinking":
         if (chunk.is_complete) return this.#completeReasoning(chunk);
         return this.grow("reasoning", chunk.step, chunk.attempt, chunk.content);

@@ -165,12 +165,13 @@ export class Conversation {
   /** Apply a message of the stream, and return what it changed. */
   take(message: StreamMessage): Change[] {
     const own = this.#of(message.session_id);
-    const sent = (message.chunk ?? {}) as Partial<ChunkOf<"text_delta" | "thinking">>;
+    const sent = (message.chunk ?? {}) as Partial<ChunkOf<"text_delta" | "output_delta" | "thinking">>;
     const { step = 0, attempt = 0 } = sent;
     if (message.sequence <= own.#base && step <= own.#stored) return [];
     if (message.run_id === own.runId) {
       // Most messages are pieces of text. To fill in their defaults would take longer than all the rest.
       if (sent.type === "text_delta") return own.#attempts.grow("text", step, attempt, sent.delta ?? "");
+      if (sent.type === "output_delta") return own.#attempts.grow("output", step, attempt, sent.delta ?? "");
       if (sent.type === "thinking" && !sent.is_complete) {
         return own.#attempts.grow("reasoning", step, attempt, sent.content ?? "");
       }
@@ -192,6 +193,7 @@ export class Conversation {
     this.#begin(runId, chunk.type === "run_resumed" ? chunk.mode : "execute", out);
     switch (chunk.type) {
       case "text_delta":
+      case "output_delta":
       case "thinking":
       case "step_committed":
       case "step_discarded":

@@ -3,7 +3,7 @@
 import type { AskedQuestion, Edit, FilePart, Pending, Usage } from "../generated.ts";
 import type { Conversation } from "./conversation.ts";
 
-export type PartKind = "text" | "reasoning";
+export type PartKind = "text" | "reasoning" | "output";
 export type CallState = "open" | "running" | "waiting" | "done" | "failed";
 export type Question = Exclude<Pending["kind"], "child">;
 export type NoticeKind = "queued" | "error" | "context" | "takeover" | "budget" | "failed" | "interrupted" | "note";
@@ -26,7 +26,7 @@ export interface User {
   queuedId?: string;
 }
 
-/** A piece of an answer without a change of kind: text, or one block of reasoning. */
+/** A piece of an answer without a change of kind: text, one block of reasoning, or the structured output as JSON text. */
 export interface Part {
   readonly step: Step;
   readonly kind: PartKind;
@@ -80,6 +80,11 @@ export class Step {
   /** The model's reasoning so far, with an empty line between two blocks. */
   get thinking(): string {
     return this.#joined("reasoning", "\n\n");
+  }
+
+  /** The JSON text of the structured output so far. Empty if the answer has none. */
+  get output(): string {
+    return this.#joined("output", "");
   }
 
   #joined(kind: PartKind, between: string): string {

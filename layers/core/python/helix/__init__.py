@@ -65,6 +65,9 @@ if TYPE_CHECKING:
     from helix.core.handles import SessionState as SessionState
     from helix.core.hooks import Hooks as Hooks
     from helix.core.initial import AgentInput as AgentInput
+    from helix.core.output_checks import OutputContext as OutputContext
+    from helix.core.partial_output import OutputDiscarded as OutputDiscarded
+    from helix.core.partial_output import OutputItem as OutputItem
     from helix.core.questions import Question as Question
     from helix.core.questions import ask_user as ask_user
     from helix.core.registry import AgentRegistry as AgentRegistry
@@ -110,6 +113,8 @@ _NAMES = LazyNames(
         "helix.core.handles": "AgentExecutionHandle AgentResult CanResumeResult Confirmation SessionState",
         "helix.core.hooks": "Hooks",
         "helix.core.initial": "AgentInput",
+        "helix.core.output_checks": "OutputContext",
+        "helix.core.partial_output": "OutputDiscarded OutputItem",
         "helix.core.questions": "Question ask_user",
         "helix.core.registry": "AgentRegistry default_registry",
         "helix.core.routes": "Route RouteOption",

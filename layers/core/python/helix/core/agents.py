@@ -20,6 +20,7 @@ from helix.core.dependencies import Factory, check_factory
 from helix.core.errors import DefinitionError
 from helix.core.hooks import Hooks
 from helix.core.json import MAX_STATE_BYTES, JsonObject, check_json, dumps
+from helix.core.output_checks import OutputCheck, check_of
 from helix.core.resources import DEFAULT_PROFILE, ResourceConfig
 from helix.core.routes import Route
 from helix.core.signatures import parameters_of
@@ -28,6 +29,7 @@ from helix.core.tools import NAME, AnyTool, Tool, create_finish_tool
 
 StateT = TypeVar("StateT", default=Any)
 OutputT = TypeVar("OutputT", default=Any)
+CheckT = TypeVar("CheckT", bound=OutputCheck)
 DEFAULT_MAX_STEPS = 50
 
 
@@ -51,6 +53,8 @@ class Agent(Generic[StateT, OutputT]):
     output_schema: type[OutputT] | None = None
     """The pydantic model of the output. It adds the tool `__finish__`, and the run completes only with a valid output.
     Without a schema, the run completes with text."""
+    output_checks: Sequence[OutputCheck] = ()
+    """Functions that check a valid output before the run completes. `@agent.output_check` adds one."""
     llm_config: LLMConfig | Callable[[Any], LLMConfig] | None = None
     """The model settings, or a pure function of the custom state that returns them. Function agents need none."""
     model: InitVar[str | Route | None] = None
@@ -126,10 +130,33 @@ class Agent(Generic[StateT, OutputT]):
         if self.deps is not None:
             check_factory(self.deps, owner)
         self._check_schemas(owner)
+        self._take_checks(owner)
         object.__setattr__(self, "hooks", Hooks.of(self.hooks, owner))
         resources = ResourceConfig.of(self.resources, owner, "resources") if self.resources else None
         object.__setattr__(self, "resources", resources.model_dump(mode="json") if resources else {})
         self._check_tools(owner)
+
+    def _take_checks(self, owner: str) -> None:
+        checks = self.output_checks
+        valid = isinstance(checks, Sequence) and not isinstance(checks, str)
+        require(valid, owner, "output_checks", "must be a list of functions")
+        object.__setattr__(self, "output_checks", ())
+        for check in checks:
+            self.output_check(check)
+
+    def output_check(self, check: CheckT) -> CheckT:
+        """Add a function that checks each valid output, as a decorator.
+
+        It takes the output, an instance of `output_schema`, and optionally an `OutputContext`. It is sync or async. To
+        refuse the output, it returns the reason or raises `ToolError`: the model is asked again with the reason, at
+        most `max_completion_retries` times in a run. If it raises another error or takes more than 60 s, the run fails
+        with `output_check_failed`. An output that was accepted is not checked again. Raises `DefinitionError` without
+        an `output_schema`.
+        """
+        owner = f"agent {self.name!r}"
+        require(self.finish_tool is not None, owner, "output_checks", "needs an output_schema, whose outputs it checks")
+        object.__setattr__(self, "output_checks", (*self.output_checks, check_of(check, owner)))
+        return check
 
     def is_inline(self, tool: AnyTool | None) -> bool:
         """Return whether the deployed function that calls the model also runs this tool. Sub-agent tools never run

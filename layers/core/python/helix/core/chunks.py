@@ -15,6 +15,8 @@ from helix.core.files import FilePart
 from helix.core.inbox_chunks import MessageQueuedChunk as MessageQueuedChunk
 from helix.core.json import JsonObject, JsonValue
 from helix.core.messages import Edit
+from helix.core.output_chunks import OutputChunk as OutputChunk
+from helix.core.output_chunks import OutputDeltaChunk as OutputDeltaChunk
 from helix.core.rows import AskedQuestion
 from helix.core.usage import Usage
 
@@ -144,15 +146,6 @@ class ErrorChunk(ChunkBase):
     """A stable error code, such as `model_error` or `invalid_tool_call` (`core.errors`)."""
     recoverable: bool = True
     """True if the run continues. False exactly once, right before the stream of a failed run ends."""
-
-
-class OutputChunk(ChunkBase):
-    """The output of a completed run."""
-
-    type: Literal["output"] = "output"
-    """The tag of this chunk on the wire."""
-    output: JsonValue
-    """The structured output as JSON."""
 
 
 class RunInterruptedChunk(ChunkBase):
@@ -319,6 +312,7 @@ AnyChunk: TypeAlias = (
     | CustomEventChunk | StatePatchChunk | ErrorChunk | OutputChunk | RunInterruptedChunk | RunResumedChunk
     | CheckpointCreatedChunk | RunPausedChunk | RunSupersededChunk | StepCommittedChunk | StepDiscardedChunk
     | StreamResyncChunk | ToolApprovalRequestChunk | RunQueuedChunk | ContextChangedChunk | MessageQueuedChunk
+    | OutputDeltaChunk
 )  # fmt: skip
 KnownChunk = Annotated[AnyChunk, Field(discriminator="type")]
 

@@ -235,7 +235,7 @@ class DefinitionError(HelixError, ValueError):
 
 
 class ToolError(HelixError):
-    """Raise this in a tool to return a failed result with this message to the model."""
+    """Raise this in a tool, or in a check of the output, to return a failed result with this message to the model."""
 
     code = "tool_error"
 

@@ -19,6 +19,7 @@ from helix.core.messages import AnyMessage
 from helix.core.planning import step_result_of
 from helix.core.rows import ErrorInfo
 from helix.core.session_row import SessionRow
+from helix.core.tools import FINISH_TOOL_NAME
 from helix.core.tracker import load_state
 from helix.core.usage import Usage
 
@@ -161,7 +162,9 @@ def decide_next(
         if tool is not None and tool.finish_with and row.success and row.by in ("tool", "answer"):
             return Next("completed", output=call_value(row), reason="finish_with")
     if missed(agent, answer):
-        return missing(agent, misses, "invalid_output", "the model's output did not fit the schema")
+        failed = [row for row in calls if row.tool_name == FINISH_TOOL_NAME and not row.success]
+        reason = f": {call_error(failed[0])}" if failed else ""
+        return missing(agent, misses, "invalid_output", f"the model gave no valid output{reason}")
     stopped = _stop_when(agent, answer)
     if stopped is not None:
         return stopped
@@ -172,13 +175,13 @@ def missed(agent: AnyAgent, answer: AssistantRow) -> bool:
     """Return whether the model called `__finish__` for an expected output, but none of its calls was valid."""
     if agent.finish_tool is None:
         return False
-    return answer.finish is None and any(call.name == "__finish__" for call in answer.tool_calls)
+    return answer.finish is None and any(call.name == FINISH_TOOL_NAME for call in answer.tool_calls)
 
 
 def missing(agent: AnyAgent, misses: int, code: str, message: str) -> Next:
     """Return the move after a missed output: ask again, or fail if no retries are left."""
     if misses > agent.max_completion_retries:
-        return Next("failed", error=ErrorInfo(code=code, message=f"{message}, after {misses} tries"))
+        return Next("failed", error=ErrorInfo(code=code, message=f"after {misses} tries: {message}"))
     return Next("continue", forced=True)
 
 

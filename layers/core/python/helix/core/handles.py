@@ -6,7 +6,7 @@ Law: a handle consists only of ids and a way to reach the service. Dropping it l
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, get_args
 
@@ -18,6 +18,7 @@ from helix.core.files import Content
 from helix.core.inbox import WaitingMessage
 from helix.core.json import JsonObject, JsonValue
 from helix.core.messages import Message, Record
+from helix.core.partial_output import OutputDiscarded, OutputItem, output_items, partial_outputs
 from helix.core.rows import ErrorInfo, Pending
 from helix.core.status import AgentStatus, EndStatus, SessionStatus, SubSessionStatus
 from helix.core.usage import Usage
@@ -235,6 +236,8 @@ class AgentExecutionHandle(Protocol[OutputT]):
     """The run that the handle follows and controls."""
     queued_id: str | None
     """The id under which the caller's message waits, for `withdraw`. None if the message started its run at once."""
+    output_schema: type[BaseModel] | None = None
+    """The output schema of the agent. None if it has none, or if the handle does not know the agent."""
 
     async def messages(self, *, after: int | None = None) -> AsyncIterator[StreamMessage]:
         """Return the messages behind `stream` in wire format, including the message that ends the run."""
@@ -243,6 +246,28 @@ class AgentExecutionHandle(Protocol[OutputT]):
     async def stream(self, *, after: int | None = None) -> AsyncIterator[StreamChunk]:
         """Return each chunk of the run once: from the beginning or after a sequence, then live until the run ends."""
         return _chunks(await self.messages(after=after))
+
+    async def partial_outputs(self, schema: type[BaseModel] | None = None) -> AsyncIterator[dict[str, Any]]:
+        """Return the structured output each time that it has grown, from the beginning of the run, and the whole output
+        last.
+
+        Each value is the output so far, by field name, without the fields that have not arrived. A field has the type
+        of the schema: a nested model appears when it is valid, a list grows by its elements, and a string or number
+        that still arrives may be cut. `{}` follows if the answer was discarded or refused. `schema` is the agent's
+        output schema where the handle does not know it, as with `HelixClient`; without it, the values are JSON.
+        """
+        return partial_outputs(_chunks(await self.messages()), self.session_id, schema or self.output_schema)
+
+    async def output_items(
+        self, field: str, schema: type[BaseModel] | None = None
+    ) -> AsyncIterator[OutputItem | OutputDiscarded]:
+        """Return each element of a list in the structured output once, as soon as it is complete.
+
+        `OutputDiscarded` follows if the answer was discarded or refused. All elements before it are void, and the list
+        starts again at index 0. `field` is a top-level field of the output. For `schema` see `partial_outputs`. Raises
+        `InvalidInputError` if the schema does not have the list.
+        """
+        return output_items(_chunks(await self.messages()), self.session_id, schema or self.output_schema, field)
 
     async def result(self, timeout_s: float | None = None) -> AgentResult[OutputT]:
         """Wait until this run is completed, failed, interrupted or paused, and return its result. Raises
@@ -309,7 +334,7 @@ class AgentExecutionHandle(Protocol[OutputT]):
         return f"{type(self).__name__}(session_id={self.session_id!r}, run_id={self.run_id!r})"
 
 
-async def _chunks(messages: AsyncIterator[StreamMessage]) -> AsyncIterator[StreamChunk]:
+async def _chunks(messages: AsyncIterator[StreamMessage]) -> AsyncGenerator[StreamChunk, None]:
     async for message in messages:
         if message.kind == "chunk":
             yield message.parsed()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -118,10 +118,11 @@ def plan_step_processing(
     tools: Callable[[str], AnyTool | None] = lambda name: None,
     known_result: Callable[[ToolCallRequest], Resolved | None] = lambda call: None,
     used_call_ids: Collection[str] = (),
+    refused: str | None = None,
 ) -> StepProcessingPlan:
     """Plan a step result. `tools` looks up a tool by name. Calls of unknown tools, calls with invalid arguments, and
     valid calls with a `known_result` are settled here. `used_call_ids` are the call ids in the session's history; a
-    repeated id gets a suffix."""
+    repeated id gets a suffix. `refused`: why a check refused the first valid output."""
     if isinstance(step_result, ErrorStepResult):
         return _failed(step_result.code, step_result.error, recoverable=True)
     if is_error_stop_reason(step_result.stop_reason):
@@ -134,7 +135,8 @@ def plan_step_processing(
         if output_schema is not None:
             return StepProcessingPlan(message, missed=True)
         return StepProcessingPlan(message, status_update=StatusUpdate("completed"), is_terminal=True)
-    return _plan_calls(normalise(step_result), output_schema, tools, known_result, used_call_ids)
+    plan = _plan_calls(normalise(step_result), output_schema, tools, known_result, used_call_ids)
+    return plan if refused is None or plan.finish is None else _refuse_output(plan, plan.finish, refused)
 
 
 def normalise(step_result: ToolCallsStepResult | StructuredOutputStepResult) -> ToolCallsStepResult:
@@ -146,6 +148,18 @@ def normalise(step_result: ToolCallsStepResult | StructuredOutputStepResult) -> 
     return ToolCallsStepResult(
         tool_calls=[ParsedToolCall(id="finish", name=FINISH_TOOL_NAME, arguments=arguments)], **shared
     )
+
+
+def output_text(step_result: AnyStepResult) -> str:
+    """Return the JSON text of the answer's structured output: the arguments of its first `__finish__` call. Empty if
+    it has none."""
+    if not isinstance(step_result, ToolCallsStepResult | StructuredOutputStepResult):
+        return ""
+    calls = normalise(step_result).tool_calls
+    first = next((call for call in calls if call.name == FINISH_TOOL_NAME), None)
+    if first is None:
+        return ""
+    return dumps(first.arguments) if first.malformed is None else first.malformed
 
 
 def _plan_calls(
@@ -202,6 +216,14 @@ def _plan_calls(
         output=finish.output if finish is not None else None,
         finish=finish,
         missed=finishes > 0 and finish is None,
+    )
+
+
+def _refuse_output(plan: StepProcessingPlan, finish: FinishPlan, reason: str) -> StepProcessingPlan:
+    """Return the plan with a failed result for its output, so that the run goes on."""
+    resolved = {**plan.resolved, finish.call_id: failure(reason)}
+    return replace(
+        plan, resolved=resolved, status_update=None, is_terminal=False, output=None, finish=None, missed=True
     )
 
 

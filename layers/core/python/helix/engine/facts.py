@@ -15,7 +15,7 @@
 | `MessageWaits` | `message_queued` | | | |
 | `ContextChanged` | `context_changed` | | | |
 | `ModelAsked` | | `before_llm_call` | | |
-| `TextReceived`, `ThinkingReceived` | deltas | | | |
+| `TextReceived`, `ThinkingReceived`, `OutputReceived` | deltas | | | |
 | `TryFailed` | error, `step_discarded` | | | |
 | `ModelAnswered` | | `after_llm_call` | | |
 | `ModelCallEnded` | | | `ModelCalls`, ... | chat |
@@ -181,6 +181,14 @@ class TextReceived:
     """The step's claim under which the model is called. Its attempt number identifies the text."""
     delta: str
     """The next piece of the answer's text, as the adapter delivered it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputReceived:
+    claim: StepClaim
+    """The step's claim under which the model is called."""
+    delta: str
+    """The next piece of the structured output, as JSON text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,6 +375,7 @@ Fact = (
     | MessageWaits
     | ModelAsked
     | TextReceived
+    | OutputReceived
     | ThinkingReceived
     | TryFailed
     | ModelAnswered

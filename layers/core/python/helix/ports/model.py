@@ -49,6 +49,8 @@ class LLMStreamCallbacks:
     on_thinking: Callable[[str, bool], MaybeAwaitable] | None = None
     """Called with (content, is_complete): with False for each piece of reasoning, and once with True for the whole
     block."""
+    on_output_delta: Callable[[str], MaybeAwaitable] | None = None
+    """Called with each piece of the structured output: the arguments of the first `__finish__` call, as JSON text."""
     on_tool_start: Callable[[str], MaybeAwaitable] | None = None
     """Called with the name of a tool when the first piece of its call arrives. The call may still be discarded."""
     on_tool_call: Callable[[ParsedToolCall], MaybeAwaitable] | None = None

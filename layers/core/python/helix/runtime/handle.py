@@ -174,6 +174,8 @@ class ExecutorHandle(AgentExecutionHandle[OutputT]):
     ) -> None:
         self._executor, self._agent = executor, agent
         self.session_id, self.run_id, self.queued_id = session_id, run_id, queued_id
+        schema: Any = agent.output_schema
+        self.output_schema = schema
 
     async def messages(self, *, after: int | None = None) -> AsyncIterator[StreamMessage]:
         return self._executor.stream_messages(self.session_id, self.run_id, after=after)

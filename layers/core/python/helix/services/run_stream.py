@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 from helix.core.chunk_envelope import ChunkBase
-from helix.core.chunks import TextDeltaChunk, ThinkingChunk, UnknownChunk
+from helix.core.chunks import OutputDeltaChunk, TextDeltaChunk, ThinkingChunk, UnknownChunk
 from helix.core.errors import AccessDeniedError, InvalidInputError, StoreError
 from helix.core.json import JsonObject
 from helix.core.sequencer import Mark, StreamRecord
@@ -164,7 +164,7 @@ class RunStream:
 
     def _body(self, writer: Writer, chunk: ChunkBase, now: float) -> JsonObject:
         text: str | None = None
-        if isinstance(chunk, TextDeltaChunk):  # most chunks are text, and a model dump is the slowest part
+        if isinstance(chunk, TextDeltaChunk | OutputDeltaChunk):  # most chunks, and a model dump is the slowest part
             text = chunk.delta
             body: JsonObject = {"delta": text}
         else:

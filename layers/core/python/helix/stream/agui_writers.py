@@ -56,7 +56,10 @@ class Answers:
         """Append to the open message of this kind, or to a new one."""
         if writer.attempt is not part.step:
             self.enter(writer, part.step)
-        if part.kind == "text":
+        if part.kind == "output":
+            at = {"step": part.step.step, "attempt": part.step.attempt}
+            self._emit("CUSTOM", writer, name="helix.output_delta", value={"delta": delta, **at})
+        elif part.kind == "text":
             message_id = writer.message or self._begin_text(writer, part.step)
             self._talk.append(message_id, delta)
             self._emit("TEXT_MESSAGE_CONTENT", writer, messageId=message_id, delta=delta)

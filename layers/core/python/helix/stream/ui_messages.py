@@ -14,6 +14,7 @@ from helix.core.conversation import changes as ch
 from helix.core.conversation.conversation import Conversation
 from helix.core.conversation.items import Call, Part, Step
 from helix.core.json import JsonObject, dumps
+from helix.core.partial_output import GrowingText, read_partial
 from helix.core.usage import Usage
 from helix.core.wire import StreamMessage
 from helix.stream.file_parts import ui_result_files
@@ -45,6 +46,8 @@ class UIMessageEncoder:
         self._started, self._closed, self._step_open = False, False, False
         self._steps: set[int] = set()
         self._open: Part | None = None
+        self._output: Part | None = None
+        self._output_text = GrowingText()
         self._delta = self._part_id = ""
         self._usage = Usage()
         self._calls: dict[str, ShownCall] = {}
@@ -147,6 +150,8 @@ class UIMessageEncoder:
             case ch.PartGrew():
                 if change.part is self._open:  # then the message has been started
                     self._out.append({"type": self._delta, "id": self._part_id, "delta": change.delta})
+                elif change.part is self._output:
+                    self._grow_output(change.part, change.delta)
             case ch.PartBegan() | ch.PartEnded() | ch.StepBegan() | ch.StepCommitted() | ch.StepDiscarded():
                 self._answer(change)
             case ch.CallAsked() | ch.CallStarted() | ch.CallEnded() | ch.ChildBegan() | ch.ChildEnded():
@@ -234,9 +239,17 @@ class UIMessageEncoder:
     def _begin_part(self, part: Part) -> None:
         self._finish_text()
         self._step(part.step.step)
+        if part.kind == "output":
+            self._output, self._output_text = part, GrowingText()
+            return
         self._open, self._delta = part, f"{part.kind}-delta"
         self._part_id = f"{part.step.step}/{part.step.attempt}/{part.index}"
         self._emit(f"{part.kind}-start", id=self._part_id)
+
+    def _grow_output(self, part: Part, delta: str) -> None:
+        """Show the output so far. The page replaces the part, because its id is that of the run's output."""
+        if self._output_text.add(delta) and isinstance(value := read_partial(self._output_text.text), dict):
+            self._emit("data-output", id=part.step.conversation.run_id, data=value)
 
     def _finish_text(self) -> None:
         """End the open part and keep its text."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from helix.core.call_results import call_value, has_end
 from helix.core.entries import AssistantRow, CallRow
+from helix.core.json import loads
+from helix.core.tools import FINISH_TOOL_NAME
 from helix.core.wire import StreamMessage
 from helix.ports.streams import StreamManager
 from helix.sessions.session_rows import SessionRows
@@ -56,6 +58,10 @@ class Tally:
 
     texts: list[tuple[int, int, str, str]] = field(default_factory=list)
     """Committed texts, each as (step, attempt, run id, text)."""
+    outputs: list[tuple[int, int, str, str]] = field(default_factory=list)
+    """Committed JSON texts of structured outputs, each as (step, attempt, run id, text)."""
+    open_outputs: dict[Attempt, str] = field(default_factory=dict)
+    """Such texts that are neither committed nor discarded, by (step, attempt)."""
     open: dict[Attempt, tuple[str, str]] = field(default_factory=dict)
     """Texts that are neither committed nor discarded: (run id, text) by (step, attempt)."""
     tool_ends: list[tuple[str, object, bool, object]] = field(default_factory=list)
@@ -96,12 +102,17 @@ def replay(messages: Sequence[StreamMessage]) -> Tally:
             case "text_delta":
                 _, text = tally.open.get((step, attempt), ("", ""))
                 tally.open[step, attempt] = (str(chunk.get("run_id")), text + str(chunk["delta"]))
+            case "output_delta":
+                tally.open_outputs[step, attempt] = tally.open_outputs.get((step, attempt), "") + str(chunk["delta"])
             case "step_committed":
                 run_id, text = tally.open.pop((step, attempt), (str(chunk.get("run_id")), ""))
                 if text:
                     tally.texts.append((step, attempt, run_id, text))
+                if (output := tally.open_outputs.pop((step, attempt), None)) is not None:
+                    tally.outputs.append((step, attempt, str(chunk.get("run_id")), output))
             case "step_discarded":
                 tally.open.pop((step, attempt), None)
+                tally.open_outputs.pop((step, attempt), None)
             case "tool_end":
                 result, success = chunk.get("result"), bool(chunk.get("success", True))
                 tally.tool_ends.append((str(chunk["tool_call_id"]), result, success, chunk.get("files", [])))
@@ -130,12 +141,17 @@ def _find_wrong_reports(rows: SessionRows, tally: Tally, *, at_rest: bool) -> It
 def _find_wrong_texts(rows: SessionRows, tally: Tally, *, at_rest: bool) -> Iterator[str]:
     """Check final_is_committed in both directions: every committed text on the stream is stored, and (at rest) every stored
     text is committed on the stream."""
-    answers = {(e.step, e.attempt, e.run_id): e.content for e in rows.entries.values() if isinstance(e, AssistantRow)}
+    answers = {(e.step, e.attempt, e.run_id): e for e in rows.entries.values() if isinstance(e, AssistantRow)}
     for step, attempt, run_id, text in tally.texts:
-        stored = answers.get((step, attempt, run_id))
+        answer_row = answers.get((step, attempt, run_id))
+        stored = answer_row.content if answer_row is not None else None
         if stored != text:
             where = f"step {step}, attempt {attempt}"
             yield f"final_is_committed: {where} has the final text {text!r}, but {stored!r} is stored"
+    for step, attempt, run_id, text in tally.outputs:
+        answer_row = answers.get((step, attempt, run_id))
+        if answer_row is None or not _is_output_of(answer_row, text):
+            yield f"final_is_committed: step {step}, attempt {attempt} has the output {text!r}, which is not stored"
     counts = Counter((step, attempt, run_id) for step, attempt, run_id, _ in tally.texts)
     for place, count in counts.items():
         if count > 1:
@@ -148,6 +164,14 @@ def _find_wrong_texts(rows: SessionRows, tally: Tally, *, at_rest: bool) -> Iter
                 yield f"final_is_committed: the stored text of {answer} never became final on the stream"
         if tally.open:
             yield f"final_is_committed: text of {sorted(tally.open)} was neither committed nor discarded"
+
+
+def _is_output_of(answer: AssistantRow, text: str) -> bool:
+    """Return whether the text is that of the answer's first output."""
+    call = next((call for call in answer.tool_calls if call.name == FINISH_TOOL_NAME), None)
+    if call is None or call.malformed is not None:
+        return call is not None and call.malformed == text
+    return bool(call.arguments == loads(text))
 
 
 def _find_wrong_tool_ends(rows: SessionRows, tally: Tally, *, at_rest: bool) -> Iterator[str]:

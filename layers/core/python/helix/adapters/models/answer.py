@@ -34,7 +34,7 @@ from helix.core.stop_reasons import (
     map_gemini_finish_reason,
     map_openai_finish_reason,
 )
-from helix.core.tools import SUBAGENT_TOOL_PREFIX, is_sub_agent_tool
+from helix.core.tools import SUBAGENT_TOOL_PREFIX, is_finish_tool, is_sub_agent_tool
 from helix.core.usage import Usage
 from helix.ports.model import LLMStreamCallbacks
 
@@ -60,6 +60,8 @@ class PartialAnswer:
         self._phase: str | None = None
         self._calls: list[_Fragments] = []
         self._at: dict[int, _Fragments] = {}
+        self._output: _Fragments | None = None
+        self._output_shown = 0
 
     @property
     def text_so_far(self) -> str:
@@ -84,6 +86,7 @@ class PartialAnswer:
                     await self._close_block()
                     if self._add_fragment(piece):
                         await notify(self._callbacks.on_tool_start, self._calls[-1].name)
+                    await self._show_output()
                 case _:
                     assert_never(piece)
 
@@ -155,6 +158,14 @@ class PartialAnswer:
         current.name = current.name or name
         current.text += replace_surrogates(part.arguments)
         return len(self._calls) > before
+
+    async def _show_output(self) -> None:
+        """Show the part of the first `__finish__` call's arguments that has arrived since the last time."""
+        if self._output is None:
+            self._output = next((call for call in self._calls if is_finish_tool(call.name)), None)
+        if self._output is not None and (delta := self._output.text[self._output_shown :]):
+            self._output_shown += len(delta)
+            await notify(self._callbacks.on_output_delta, delta)
 
     def _parse(self, fragments: _Fragments, position: int) -> ParsedToolCall:
         taken = [call.id for call in self._calls[:position]]

@@ -1,7 +1,7 @@
 """Streams a finished answer as a provider would. All models that are implemented as programs use it.
 
-Law: the callbacks receive the result's contents: thinking, text, then tool calls. An exception raised by a callback is
-dropped.
+Law: the callbacks receive the contents of the result: thinking, text, the output, then tool calls. An exception raised
+by a callback is dropped.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from helix._log import get_logger
 from helix.core.errors import ModelError
+from helix.core.planning import output_text
 from helix.core.steps import (
     AnyStepResult,
     ErrorStepResult,
@@ -19,6 +20,7 @@ from helix.core.steps import (
     StopReason,
     TextStepResult,
     ToolCallsStepResult,
+    storable,
 )
 from helix.core.tools import SUBAGENT_TOOL_PREFIX
 from helix.ports.clock import Clock
@@ -67,6 +69,9 @@ async def play(
         for delta in pieces(result.content or "", delta_chars):
             await pace.wait(delta_delay_s)
             await notify(callbacks.on_text_delta, delta)
+    for delta in pieces(output_text(storable(result)), delta_chars):
+        await pace.wait(delta_delay_s)
+        await notify(callbacks.on_output_delta, delta)
     if isinstance(result, ToolCallsStepResult):
         for call in calls_in_order(result):
             await pace.wait(delta_delay_s)

@@ -23,6 +23,7 @@ from textual.widgets import Markdown, Static
 from helix.cli.view import formats
 from helix.core.conversation.conversation import Conversation
 from helix.core.conversation.items import Call, Item, Notice, Step, Tone, User
+from helix.core.partial_output import read_partial
 from helix.core.printable import json_text, printable
 from helix.core.tools import SUBAGENT_TOOL_PREFIX
 
@@ -143,6 +144,24 @@ class ReasoningBlock(Fold):
             self.body.update(content((self._step.thinking[-MOST_CHARS:], "dim italic")))
 
 
+class OutputBlock(Static):
+    """The structured output of an attempt, while it arrives."""
+
+    def __init__(self, step: Step) -> None:
+        super().__init__()
+        self._step = step
+        self._drawn = 0
+
+    async def draw(self) -> None:
+        text = self._step.output
+        if len(text) == self._drawn:
+            return
+        self._drawn = len(text)
+        value = read_partial(text)
+        shown = text if value is None else json_text(value)
+        self.update(content(("output\n", "dim"), shown[:MOST_CHARS]))
+
+
 class CallBlock(Fold):
     """A call. Its line expands to the arguments and the result, or to the conversation of its sub-agent."""
 
@@ -220,6 +239,7 @@ class StepBlock(Vertical):
         self._step, self._struck = step, False
         self._thought: ReasoningBlock | None = None
         self._said: ModelText | None = None
+        self._output: OutputBlock | None = None
         self._called: dict[str, CallBlock] = {}
 
     def compose(self) -> Any:
@@ -253,6 +273,11 @@ class StepBlock(Vertical):
                 await self.mount(said := ModelText(step.text), before=first)
                 self._said = said
             await self._said.draw(step.text)
+        if step.output:
+            if self._output is None:
+                self._output = OutputBlock(step)
+                await self.mount(self._output, before=next(iter(self._called.values()), None))
+            await self._output.draw()
         for call in step.calls:
             if call.id not in self._called:
                 await self.mount(called := CallBlock(call))
@@ -264,8 +289,8 @@ class StepBlock(Vertical):
         step, self._struck = self._step, True
         await self.remove_children()
         why = f": {step.why}" if step.why else ""
-        if step.text:
-            await self.mount(Static(content((step.text[:MOST_CHARS], "strike dim"))))
+        if said := step.text + step.output:
+            await self.mount(Static(content((said[:MOST_CHARS], "strike dim"))))
         await self.mount(
             Static(content((f"✗ attempt {step.attempt} of step {step.step} was discarded{why}", "yellow")))
         )

@@ -50,7 +50,7 @@ from helix.core.conversation.changes import (
     Unknown,
 )
 from helix.core.conversation.conversation import Conversation
-from helix.core.conversation.items import BUDGET, Call, Step
+from helix.core.conversation.items import BUDGET, Call, PartKind, Step
 from helix.core.handles import AgentExecutionHandle, AgentResult
 from helix.core.tools import SUBAGENT_TOOL_PREFIX, is_sub_agent_tool
 from helix.core.usage import Usage
@@ -69,6 +69,7 @@ _RESUMED = {
 }
 
 
+_STYLES: dict[PartKind, str] = {"text": "", "reasoning": "dim italic", "output": "dim"}
 _ASKS = {"approval": "asks for approval of", "client": "asks you for the result of"}
 
 
@@ -139,7 +140,7 @@ class TerminalView:
         for change in self._conversation.add(chunk):
             match change:
                 case PartGrew(part, delta):
-                    style = "dim italic" if part.kind == "reasoning" else ""
+                    style = _STYLES[part.kind]
                     self._head(chunk)
                     self._out.grow(part, delta, style, margin=self._margin(chunk))
                 case StepBegan() | PartBegan() | PartEnded() | StepCommitted() | StepDiscarded():
@@ -361,7 +362,7 @@ class TerminalView:
         if chunk.step == 0 or isinstance(chunk, c.CheckpointCreatedChunk | c.StatePatchChunk):
             return
         step = (chunk.agent_id, chunk.step)
-        attempt = chunk.attempt if isinstance(chunk, c.TextDeltaChunk | c.ThinkingChunk) else 1
+        attempt = chunk.attempt if isinstance(chunk, c.TextDeltaChunk | c.OutputDeltaChunk | c.ThinkingChunk) else 1
         if self._attempts.get(step, 0) >= attempt:
             return
         self._attempts[step] = attempt

@@ -23,7 +23,9 @@ from helix.core.conversation.items import Part, PartKind, Step
 if TYPE_CHECKING:
     from helix.core.conversation.conversation import Conversation
 
-AnswerChunk: TypeAlias = c.TextDeltaChunk | c.ThinkingChunk | c.StepCommittedChunk | c.StepDiscardedChunk
+AnswerChunk: TypeAlias = (
+    c.TextDeltaChunk | c.OutputDeltaChunk | c.ThinkingChunk | c.StepCommittedChunk | c.StepDiscardedChunk
+)
 
 
 class Attempts:
@@ -44,6 +46,8 @@ class Attempts:
         match chunk:
             case c.TextDeltaChunk():
                 return self.grow("text", chunk.step, chunk.attempt, chunk.delta)
+            case c.OutputDeltaChunk():
+                return self.grow("output", chunk.step, chunk.attempt, chunk.delta)
             case c.ThinkingChunk():
                 if chunk.is_complete:
                     return self._complete_reasoning(chunk)

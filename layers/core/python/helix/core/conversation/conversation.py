@@ -160,6 +160,8 @@ class Conversation:
             kind, step, attempt = chunk.get("type"), chunk.get("step", 0), chunk.get("attempt", 0)
             if kind == "text_delta" and isinstance(delta := chunk.get("delta"), str):
                 return own._attempts.grow("text", step, attempt, delta)
+            if kind == "output_delta" and isinstance(delta := chunk.get("delta"), str):
+                return own._attempts.grow("output", step, attempt, delta)
             if kind == "thinking" and not chunk.get("is_complete") and isinstance(piece := chunk.get("content"), str):
                 return own._attempts.grow("reasoning", step, attempt, piece)
         return own._end(message) if message.kind != "chunk" else own._take(message.run_id, message.parsed())
@@ -180,7 +182,13 @@ class Conversation:
         out: list[Change] = []
         self._begin(run_id, chunk.mode if isinstance(chunk, c.RunResumedChunk) else "execute", out)
         match chunk:
-            case c.TextDeltaChunk() | c.ThinkingChunk() | c.StepCommittedChunk() | c.StepDiscardedChunk():
+            case (
+                c.TextDeltaChunk()
+                | c.OutputDeltaChunk()
+                | c.ThinkingChunk()
+                | c.StepCommittedChunk()
+                | c.StepDiscardedChunk()
+            ):
                 out += self._attempts.take(chunk)
             case c.ToolStartChunk() | c.ToolApprovalRequestChunk() | c.ToolEndChunk():
                 self._take_call(chunk, out)

@@ -18,7 +18,7 @@ from helix.core.usage import Usage
 if TYPE_CHECKING:
     from helix.core.conversation.conversation import Conversation
 
-PartKind: TypeAlias = Literal["text", "reasoning"]
+PartKind: TypeAlias = Literal["text", "reasoning", "output"]
 CallState: TypeAlias = Literal["open", "running", "waiting", "done", "failed"]
 Question: TypeAlias = Literal["approval", "client", "unknown", "question"]
 NoticeKind: TypeAlias = Literal["queued", "error", "context", "takeover", "budget", "failed", "interrupted", "note"]
@@ -43,12 +43,12 @@ class User:
 
 @dataclass(eq=False, slots=True)
 class Part:
-    """A piece of an answer without a change of kind: text, or one block of reasoning."""
+    """A piece of an answer without a change of kind: text, one block of reasoning, or the JSON text of the output."""
 
     step: Step
     """The attempt that the part belongs to."""
     kind: PartKind
-    """Whether the part is text or reasoning."""
+    """Whether the part is text, reasoning or output."""
     index: int
     """The position among the parts of the attempt, starting at 0."""
     pieces: list[str] = field(default_factory=list)
@@ -92,6 +92,11 @@ class Step:
     """The model that answered. None until the commit, or if the commit does not name it."""
     usage: Usage | None = None
     """Tokens and cost of the answer. None until the commit, or if the commit does not contain them."""
+
+    @property
+    def output(self) -> str:
+        """The JSON text of the structured output so far. Empty if the answer has none."""
+        return "".join(part.text for part in self.parts if part.kind == "output")
 
     @property
     def text(self) -> str:

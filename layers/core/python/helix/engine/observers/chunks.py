@@ -16,6 +16,7 @@ from helix.core.chunks import (
     ErrorChunk,
     MessageQueuedChunk,
     OutputChunk,
+    OutputDeltaChunk,
     RunInterruptedChunk,
     RunPausedChunk,
     RunQueuedChunk,
@@ -62,10 +63,8 @@ def put_chunks(run: RunContext, fact: facts.Fact) -> None:
     """Put the fact's chunks on the stream."""
     stream = run.stream
     match fact:
-        case facts.TextReceived(claim, delta):
-            _answering(stream, claim, [TextDeltaChunk(delta=clean_text(delta))])
-        case facts.ThinkingReceived(claim, content, is_complete):
-            _answering(stream, claim, [ThinkingChunk(content=clean_text(content), is_complete=is_complete)])
+        case facts.TextReceived() | facts.OutputReceived() | facts.ThinkingReceived():
+            _answering(stream, fact.claim, [_piece(fact)])
         case facts.TryFailed():
             _answering(stream, fact.claim, _failed_try(fact))
         case facts.StepStaged(row):
@@ -123,6 +122,16 @@ def _put_call_chunks(run: RunContext, fact: facts.Fact) -> None:
 
 def _answering(stream: RunStream, claim: StepClaim, chunks: Sequence[AnyChunk]) -> None:
     stream.put(Writer("attempt", claim.step, claim.attempt), chunks)
+
+
+def _piece(fact: facts.TextReceived | facts.OutputReceived | facts.ThinkingReceived) -> AnyChunk:
+    match fact:
+        case facts.TextReceived(_, delta):
+            return TextDeltaChunk(delta=clean_text(delta))
+        case facts.OutputReceived(_, delta):
+            return OutputDeltaChunk(delta=clean_text(delta))
+        case facts.ThinkingReceived(_, content, is_complete):
+            return ThinkingChunk(content=clean_text(content), is_complete=is_complete)
 
 
 def _calling(stream: RunStream, row: CallRow, chunks: Sequence[AnyChunk]) -> None:

@@ -44,17 +44,18 @@ from helix.core.routing import (
 from helix.core.rows import ErrorInfo, StopRow
 from helix.core.session_row import SessionRow
 from helix.core.states import refused_state, typed_state
-from helix.core.steps import AnyStepResult, ErrorStepResult, TextStepResult, ToolCallsStepResult, storable
+from helix.core.steps import AnyStepResult, ErrorStepResult, storable
 from helix.core.tools import FINISH_TOOL_NAME
 from helix.core.usage import Usage
 from helix.core.views import RECALL_TOOL, show_history
 from helix.engine.context import RunContext
 from helix.engine.engine import Engine, logger
-from helix.engine.facts import ModelAnswered, ModelAsked, ModelCallEnded, TextReceived, ThinkingReceived, TryFailed
+from helix.engine.facts import ModelAnswered, ModelAsked, ModelCallEnded
 from helix.engine.money.reservations import budget_level
 from helix.engine.observers import record, show
 from helix.engine.observers.telemetry import within_chat
 from helix.engine.steps.cached import find_cached, remember
+from helix.engine.steps.streamed import THROTTLED, AnswerStream
 from helix.engine.steps.summary import summary_request
 from helix.engine.steps.views import Prepared, plan_view
 from helix.engine.stops import StopWatch
@@ -64,7 +65,6 @@ from helix.ports.model import (
     LLMAdapter,
     LLMGenerateInput,
     LLMStreamCallbacks,
-    MaybeAwaitable,
     ToolSpec,
 )
 from helix.services.retrying import retrying
@@ -132,8 +132,6 @@ def _instance(engine: Engine, option: RouteOption) -> InstanceInfo:
     )
 
 
-THROTTLED = "rate_limited"
-"""The code of a provider's 429."""
 TIMED_OUT = "model_timed_out"
 MAX_LATE = 3
 """The number of attempts without an answer after which the run fails as `model_timed_out`. The worker of each such
@@ -151,6 +149,10 @@ class ModelAnswer:
     """The answer, which may be an error. None: the stop came first."""
     stop: StopRow | None = None
     """The interrupt or abort that cancelled the call. None: the model has answered."""
+    refused: str | None = None
+    """Why a check refused the output of the answer. None: all accepted it, or there is none."""
+    check_error: ErrorInfo | None = None
+    """The error of a check that raised, which ends the run. None if none did."""
 
 
 def reads_state(agent: AnyAgent) -> bool:
@@ -243,7 +245,8 @@ async def ask_model(run: RunContext, session: SessionRow, prepared: LLMGenerateI
     claim = session.claim
     assert claim is not None
     call = ModelCallEnded(claim, prepared, run.now(), cached=prepared.remembered is not None)
-    callbacks = _callbacks(run, call)
+    stream = AnswerStream(run, call, has_output=prepared.output_schema is not None)
+    callbacks = stream.callbacks()
     if claim.summary:  # readers see the summary only once it is written
         callbacks = LLMStreamCallbacks(on_error=callbacks.on_error)
     request = replace(prepared, callbacks=callbacks, timeout_s=run.model_time())
@@ -253,7 +256,7 @@ async def ask_model(run: RunContext, session: SessionRow, prepared: LLMGenerateI
     call.begun = run.now()
     result = request.remembered
     if result is not None:
-        _show_parts(result, request.callbacks)
+        stream.show_parts(result)
         call.first, call.result = None, result
         show(run, call)
     else:
@@ -265,6 +268,7 @@ async def ask_model(run: RunContext, session: SessionRow, prepared: LLMGenerateI
         if request.chosen and not isinstance(result, ErrorStepResult):
             note_latency(run.engine, result.model, run.now() - call.begun)
         await remember(run.engine, run.agent, session, request, result)
+    stream.show_output(result)
     await record(run, ModelAnswered(claim, result))
     return ModelAnswer(result)
 
@@ -287,36 +291,6 @@ def _late(run: RunContext, result: ErrorStepResult) -> ModelAnswer:
     return ModelAnswer(result.model_copy(update={"code": TIMED_OUT, "error": text}))
 
 
-def _callbacks(run: RunContext, call: ModelCallEnded) -> LLMStreamCallbacks:
-    """Return the callbacks for the adapter of this call."""
-    claim, shown = call.claim, False
-
-    def noted(fact: TextReceived | ThinkingReceived | None) -> MaybeAwaitable:
-        nonlocal shown
-        call.first = call.first or run.now()
-        if fact is None:
-            return None
-        shown = True
-        show(run, fact)
-        return run.stream.relief()
-
-    def failed_try(error: Exception) -> None:
-        nonlocal shown
-        code = str(getattr(error, "code", type(error).__name__))
-        call.throttled = call.throttled or code == THROTTLED
-        call.tries.append((run.now(), code))
-        show(run, TryFailed(claim, error, shown))
-        call.first, shown = None, False
-
-    return LLMStreamCallbacks(
-        on_text_delta=lambda delta: noted(TextReceived(claim, delta) if delta else None),
-        on_thinking=lambda content, done: noted(ThinkingReceived(claim, content, done)),
-        on_tool_start=lambda *_: noted(None),
-        on_tool_call=lambda *_: noted(None),
-        on_error=failed_try,
-    )
-
-
 async def _observed(run: RunContext, call: ModelCallEnded, request: LLMGenerateInput) -> AnyStepResult | None:
     """Return the model's answer, or None if the stop came first. Either way, the call is recorded as a fact."""
     call.error = "cancelled"
@@ -334,15 +308,6 @@ async def _observed(run: RunContext, call: ModelCallEnded, request: LLMGenerateI
         raise
     finally:
         show(run, call)
-
-
-def _show_parts(result: AnyStepResult, callbacks: LLMStreamCallbacks) -> None:
-    """Stream a cached answer, with each part as one piece."""
-    assert callbacks.on_thinking is not None and callbacks.on_text_delta is not None
-    for block in result.thinking:
-        callbacks.on_thinking(block.text, True)
-    if isinstance(result, TextStepResult | ToolCallsStepResult) and result.content:
-        callbacks.on_text_delta(result.content)
 
 
 async def _race(adapter: LLMAdapter, request: LLMGenerateInput, watch: StopWatch) -> AnyStepResult | None:

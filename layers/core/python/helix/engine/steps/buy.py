@@ -32,6 +32,7 @@ from helix.engine.observers import record, show
 from helix.engine.seen import Seen
 from helix.engine.step_view import StepView
 from helix.engine.steps.ask import MAX_LATE, TIMED_OUT, ModelAnswer, ask_model, prepare, reads_state
+from helix.engine.steps.check_output import check_output
 from helix.engine.steps.close import Ending, Folding, after_fold, close_run, fold_checkpoint, folded, stop_run
 from helix.engine.steps.stage import stage
 from helix.engine.steps.summary import may_shorten, note_overflow, without_summary, write_summary
@@ -239,6 +240,7 @@ async def _take_answer(run: RunContext, new: SessionRow, prepared: Prepared, ans
     """9: write the model's answer. If the write is refused, the cost of the answer is recorded for the run's end, and
     the rows say how to continue. A request for a summary may come at any time, and never causes an answer to be
     lost."""
+    answer = await check_output(run, new, answer)
     result, session = answer.result, new
     assert result is not None
     while True:

@@ -119,6 +119,8 @@ def _keepable(agent: AnyAgent, request: LLMGenerateInput, result: AnyStepResult,
         return False
     plan = plan_step_processing(result, output_schema=agent.output_schema, tools=agent.find_tool)
     message = plan.assistant_message_plan
+    if agent.output_checks and plan.finish is not None:  # a check may still refuse it
+        return False
     if message is None or plan.missed or not all(s.success for s in plan.resolved.values()):
         return False
     if not message.content and not message.tool_calls:

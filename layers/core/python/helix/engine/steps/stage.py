@@ -53,7 +53,10 @@ async def stage(run: RunContext, session: SessionRow, answer: ModelAnswer, view:
         tools=lambda name: RECALL_TOOL if recalls and name == RECALL else agent.find_tool(name),
         known_result=lambda call: recall_result(call, history) if recalls and call.name == RECALL else None,
         used_call_ids=used,
+        refused=answer.refused,
     )
+    if answer.check_error is not None:
+        return await _fail(run, session, answer.check_error, result)
     if plan.assistant_message_plan is None:
         assert plan.status_update is not None
         return await _fail(run, session, plan.status_update.error, result)

@@ -1,0 +1,69 @@
+"""Streams an answer: gives the adapter its callbacks, and shows the parts of the answer that they did not.
+
+Law: readers see the output of each answer, even if the adapter does not stream it. A failed try retracts what it showed.
+"""
+
+from __future__ import annotations
+
+from helix.core.planning import output_text
+from helix.core.steps import AnyStepResult, TextStepResult, ToolCallsStepResult
+from helix.engine.context import RunContext
+from helix.engine.facts import ModelCallEnded, OutputReceived, TextReceived, ThinkingReceived, TryFailed
+from helix.engine.observers import show
+from helix.ports.model import LLMStreamCallbacks, MaybeAwaitable
+
+THROTTLED = "rate_limited"
+"""The code of a provider's 429."""
+
+
+class AnswerStream:
+    """The stream of one call's answer. `has_output`: whether the model was asked for a structured output."""
+
+    def __init__(self, run: RunContext, call: ModelCallEnded, *, has_output: bool) -> None:
+        self._run, self._call, self._has_output = run, call, has_output
+        self._shown = self._shown_output = False
+
+    def callbacks(self) -> LLMStreamCallbacks:
+        """Return the callbacks for the adapter of this call."""
+        claim = self._call.claim
+        return LLMStreamCallbacks(
+            on_text_delta=lambda delta: self._note(TextReceived(claim, delta) if delta else None),
+            on_thinking=lambda content, done: self._note(ThinkingReceived(claim, content, done)),
+            on_output_delta=self._output if self._has_output else None,
+            on_tool_start=lambda *_: self._note(None),
+            on_tool_call=lambda *_: self._note(None),
+            on_error=self._fail_try,
+        )
+
+    def show_parts(self, result: AnyStepResult) -> None:
+        """Stream a cached answer, with each part as one piece. The output follows with `show_output`."""
+        claim = self._call.claim
+        for block in result.thinking:
+            self._note(ThinkingReceived(claim, block.text, True))
+        if isinstance(result, TextStepResult | ToolCallsStepResult) and result.content:
+            self._note(TextReceived(claim, result.content))
+
+    def show_output(self, result: AnyStepResult) -> None:
+        """Stream the output of an answer as one piece, unless its adapter has streamed it."""
+        if self._has_output and not self._shown_output and (text := output_text(result)):
+            show(self._run, OutputReceived(self._call.claim, text))
+
+    def _output(self, delta: str) -> MaybeAwaitable:
+        self._shown_output = self._shown_output or bool(delta)
+        return self._note(OutputReceived(self._call.claim, delta) if delta else None)
+
+    def _note(self, fact: TextReceived | ThinkingReceived | OutputReceived | None) -> MaybeAwaitable:
+        self._call.first = self._call.first or self._run.now()
+        if fact is None:
+            return None
+        self._shown = True
+        show(self._run, fact)
+        return self._run.stream.relief()
+
+    def _fail_try(self, error: Exception) -> None:
+        call = self._call
+        code = str(getattr(error, "code", type(error).__name__))
+        call.throttled = call.throttled or code == THROTTLED
+        call.tries.append((self._run.now(), code))
+        show(self._run, TryFailed(call.claim, error, self._shown))
+        call.first, self._shown, self._shown_output = None, False, False
