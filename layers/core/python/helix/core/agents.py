@@ -15,6 +15,7 @@ from helix.core.checks import is_int, is_model, is_plain_function, require
 from helix.core.config import LLMConfig
 from helix.core.context_policy import Context
 from helix.core.errors import DefinitionError
+from helix.core.guards import Guard, check_guards
 from helix.core.hooks import Hooks
 from helix.core.json import MAX_STATE_BYTES, JsonObject, check_json, dumps
 from helix.core.resources import DEFAULT_PROFILE, ResourceConfig
@@ -78,6 +79,9 @@ class Agent(Generic[StateT, OutputT]):
     resources: JsonObject = field(default_factory=dict)
     """The replicas, CPU and memory that the agent requests, under the long names of `core.resources`. If empty, the
     agent shares the functions of the default profile."""
+    guards: Sequence[Guard] = ()
+    """The checks of what the agent receives, does and says, in order (docs/guide/guards.md). A sub-agent has its own. A
+    function agent has none."""
     made_by_factory = False  # not a field of a definition: `AgentRegistry.resolve` sets it, also on sub-agents
 
     def __post_init__(self, model: str | Route | None) -> None:
@@ -119,6 +123,9 @@ class Agent(Generic[StateT, OutputT]):
         resources = ResourceConfig.of(self.resources, owner, "resources") if self.resources else None
         object.__setattr__(self, "resources", resources.model_dump(mode="json") if resources else {})
         self._check_tools(owner)
+        object.__setattr__(self, "guards", check_guards(self.guards, owner))
+        problem = "a function agent calls no model: check its arguments and its result in the function"
+        require(not self.guards or self.function is None, owner, "guards", problem)
 
     def is_inline(self, tool: AnyTool | None) -> bool:
         """Return whether the deployed function that calls the model also runs this tool. Sub-agent tools never run
@@ -216,7 +223,7 @@ class Agent(Generic[StateT, OutputT]):
     def _fingerprint(self) -> str:
         config = self.llm_config
         tools = [*self.tools, self.function] if self.function is not None else self.tools
-        reported = {
+        reported: dict[str, Any] = {
             "prompt": self.system_prompt if isinstance(self.system_prompt, str) else "<function>",
             "model": config.model_dump(mode="json", exclude={"adapter"})
             if isinstance(config, LLMConfig)
@@ -224,6 +231,8 @@ class Agent(Generic[StateT, OutputT]):
             "tools": [[t.name, t.description, t.parameters] for t in tools],
             "output": parameters_of(self.output_schema) if self.output_schema is not None else None,  # type: ignore[arg-type]
         }
+        if self.guards:
+            reported["guards"] = [guard.name for guard in self.guards]
         return hashlib.sha256(dumps(reported).encode()).hexdigest()[:16]
 
 

@@ -21,6 +21,7 @@ from helix.core.rows import ErrorInfo
 from helix.core.session_row import SessionRow
 from helix.core.tracker import load_state
 from helix.core.usage import Usage
+from helix.core.verdicts import BLOCKED, describe_refusal, refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +154,8 @@ def decide_next(
     for row in calls:
         if row.fatal:
             message = f"tool {row.tool_name!r}: {call_error(row)}"
+            if (blocked := next((verdict for verdict in row.verdicts if verdict.ends_run), None)) is not None:
+                return Next("failed", error=ErrorInfo(code=BLOCKED, message=describe_refusal(blocked)))
             return Next("failed", error=ErrorInfo(code="fatal_tool_error", message=message))
     if answer.finish is not None:
         return Next("completed", output=answer.finish.get("output"), reason="output")
@@ -161,7 +164,8 @@ def decide_next(
         if tool is not None and tool.finish_with and row.success and row.by in ("tool", "answer"):
             return Next("completed", output=call_value(row), reason="finish_with")
     if missed(agent, answer):
-        return missing(agent, misses, "invalid_output", "the model's output did not fit the schema")
+        code, message = why_refused(answer) or ("invalid_output", "the model's output did not fit the schema")
+        return missing(agent, misses, code, message)
     stopped = _stop_when(agent, answer)
     if stopped is not None:
         return stopped
@@ -179,7 +183,13 @@ def missing(agent: AnyAgent, misses: int, code: str, message: str) -> Next:
     """Return the move after a missed output: ask again, or fail if no retries are left."""
     if misses > agent.max_completion_retries:
         return Next("failed", error=ErrorInfo(code=code, message=f"{message}, after {misses} tries"))
-    return Next("continue", forced=True)
+    return Next("continue", forced=agent.finish_tool is not None)
+
+
+def why_refused(answer: AssistantRow) -> tuple[str, str] | None:
+    """Return the code and the message of the guard that refused this answer's text or output, or None."""
+    refused = refusal(answer.verdicts, "output")
+    return None if refused is None else (BLOCKED, describe_refusal(refused))
 
 
 def limit(agent: AnyAgent, run_steps: int, misses: int) -> Next:

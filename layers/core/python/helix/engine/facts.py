@@ -16,6 +16,7 @@
 | `ModelAsked` | | `before_llm_call` | | |
 | `TextReceived`, `ThinkingReceived` | deltas | | | |
 | `TryFailed` | error, `step_discarded` | | | |
+| `AnswerWithheld` | `step_discarded` | | | |
 | `ModelAnswered` | | `after_llm_call` | | |
 | `ModelCallEnded` | | | `ModelCalls`, ... | chat |
 | `CallsRefused` | errors | | | |
@@ -194,6 +195,16 @@ class TryFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerWithheld:
+    """Text that readers must no longer show, because a guard changed or refused the answer."""
+
+    claim: StepClaim
+    """The claim under which the model was asked."""
+    reason: str
+    """Why the text is taken back."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelAnswered:
     claim: StepClaim
     """The step's claim under which the model was called."""
@@ -354,6 +365,7 @@ Fact = (
     | TextReceived
     | ThinkingReceived
     | TryFailed
+    | AnswerWithheld
     | ModelAnswered
     | ModelCallEnded
     | CallsRefused

@@ -63,8 +63,8 @@ def put_chunks(run: RunContext, fact: facts.Fact) -> None:
             _answering(stream, claim, [TextDeltaChunk(delta=clean_text(delta))])
         case facts.ThinkingReceived(claim, content, is_complete):
             _answering(stream, claim, [ThinkingChunk(content=clean_text(content), is_complete=is_complete)])
-        case facts.TryFailed():
-            _answering(stream, fact.claim, _failed_try(fact))
+        case facts.TryFailed() | facts.AnswerWithheld():
+            _answering(stream, fact.claim, _taken_back(fact))
         case facts.StepStaged(row):
             _commit(stream, row)
         case facts.StepFolded():
@@ -127,7 +127,10 @@ def _tool_start(row: CallRow, arguments: Any) -> ToolStartChunk:
     return ToolStartChunk(tool_call_id=row.call_id, tool_name=row.tool_name, arguments=arguments, edited=edited)
 
 
-def _failed_try(fact: facts.TryFailed) -> list[AnyChunk]:
+def _taken_back(fact: facts.TryFailed | facts.AnswerWithheld) -> list[AnyChunk]:
+    """Return the chunks that take back the text of an attempt."""
+    if isinstance(fact, facts.AnswerWithheld):
+        return [StepDiscardedChunk(reason=fact.reason)]
     code = getattr(fact.error, "code", "model_error")
     text = text_of(fact.error) if isinstance(fact.error, HelixError) else describe(fact.error)
     chunks: list[AnyChunk] = [ErrorChunk(error=clean_text(text), code=code, recoverable=True)]
@@ -155,7 +158,10 @@ def _refusals(stream: RunStream, fact: facts.CallsRefused) -> None:
     counts = Counter(s.content for s in plan.resolved.values() if not s.success)
     contents = [(parsed_content(content), calls) for content, calls in counts.items()]
     chunks = [
-        ErrorChunk(error=f"{content['error']}{f' ({calls} calls)' if calls > 1 else ''}", code="invalid_tool_call")
+        ErrorChunk(
+            error=f"{content['error']}{f' ({calls} calls)' if calls > 1 else ''}",
+            code=str(content.get("code", "invalid_tool_call")),
+        )
         for content, calls in contents
         if isinstance(content, dict) and "error" in content
     ]

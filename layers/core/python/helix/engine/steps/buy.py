@@ -23,6 +23,8 @@ from helix.engine.compaction import read_request
 from helix.engine.context import RunContext
 from helix.engine.engine import Engine, Outcome, Over, Staged
 from helix.engine.facts import BudgetRefused, CallDone, ChildEnded, StepStaged
+from helix.engine.guards.inputs import ask_guarded
+from helix.engine.guards.outputs import judge_answer
 from helix.engine.history import call_key
 from helix.engine.money.bounds import bind
 from helix.engine.money.reservations import Refused, Reserved, assume_dead, reserve, return_draws
@@ -119,7 +121,7 @@ async def _finish_step(
         await _write_refused(run, session, fold)
         return None
     for row in done:  # results from outside the run: its execution may not have waited for their records
-        if row.by in ("answer", "child") or may_wait(run.agent.find_tool(row.tool_name)):
+        if row.by in ("answer", "child") or run.agent.guards or may_wait(run.agent.find_tool(row.tool_name)):
             show(run, CallDone(row))
         if row.by == "child" and not run.engine.placement.executes_children:  # otherwise its worker did
             await record(run, ChildEnded(row, "completed" if row.success else "failed"))
@@ -195,7 +197,8 @@ async def _buy(run: RunContext, begun: Begun) -> Outcome | None:
         if any(block.draws == new.version for block in new.blocks):
             await _return_draws(run, session)
         return None
-    answer = await ask_model(run, new, reserved.request)  # 7
+    ask = ask_guarded if run.agent.guards else ask_model
+    answer = await ask(run, new, reserved.request)  # 7
     await run.stream.flush()  # 8: the log acknowledges all chunks before the answer is staged
     if answer.stop is not None:
         return await stop_run(run, new, answer.stop)
@@ -224,6 +227,8 @@ async def _take_answer(run: RunContext, new: SessionRow, prepared: Prepared, ans
     """9: write the model's answer. If the write is refused, the cost of the answer is recorded for the run's end, and
     the rows say how to continue. A request for a summary may come at any time, and never causes an answer to be
     lost."""
+    if run.agent.guards and prepared.plan.summary is None:
+        answer = await judge_answer(run, new, answer, prepared.plan)
     result, session = answer.result, new
     assert result is not None
     while True:

@@ -1,0 +1,121 @@
+"""Guards of calls and outputs: they judge the model's answer before it is stored.
+
+Law: nothing of a refused answer is in history, and none of its calls starts. Readers get held text only once it was
+judged; text that they already have is taken back before the answer is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from helix.core.json import JsonValue
+from helix.core.judged_plan import failed_plan, first_ending, with_calls, with_output, with_text
+from helix.core.messages import ToolCallRequest
+from helix.core.planning import StepProcessingPlan, refuse_call
+from helix.core.session_row import SessionRow
+from helix.core.steps import AnyStepResult, ErrorStepResult
+from helix.core.usage import Usage
+from helix.engine.context import RunContext
+from helix.engine.facts import AnswerWithheld, TextReceived, ThinkingReceived
+from helix.engine.guards.inputs import check_text, is_held, with_usage
+from helix.engine.guards.judge import Judged, judge, make_guard_context
+from helix.engine.observers import show
+from helix.engine.steps.ask import ModelAnswer
+from helix.engine.steps.stage import plan_answer
+from helix.engine.steps.views import ViewPlan
+
+
+async def judge_answer(run: RunContext, session: SessionRow, answer: ModelAnswer, view: ViewPlan) -> ModelAnswer:
+    """Return the answer with the plan that its guards allow, and with their verdicts. Its chunks are in the log."""
+    result = answer.result
+    assert result is not None
+    if answer.plan is not None or isinstance(result, ErrorStepResult):
+        return answer
+    made = await plan_answer(run, session, result, view)
+    if made.assistant_message_plan is None:
+        return replace(answer, plan=made)
+    plan, text = await _judge_text(run, made)
+    plan, output = await _judge_output(run, plan)
+    calls = await _judge_calls(run, plan)
+    plan = with_calls(plan, {call_id: refused for call_id, judged in calls.items() if (refused := judged.refused)})
+    found = [*text, *output, *calls.values()]
+    verdicts = [verdict for judged in found for verdict in judged.verdicts]
+    if (ending := first_ending(verdicts)) is not None:
+        plan = failed_plan(ending)
+    _show_text(run, result, made, plan)
+    await run.stream.flush()
+    usage = sum((judged.usage for judged in found), Usage())
+    return replace(answer, result=with_usage(result, usage), plan=plan, verdicts=[*answer.verdicts, *verdicts])
+
+
+async def _judge_text(run: RunContext, plan: StepProcessingPlan) -> tuple[StepProcessingPlan, list[Judged]]:
+    message = plan.assistant_message_plan
+    assert message is not None
+    if not message.content:
+        return plan, []
+    context = make_guard_context(run, "output", run.session.step + 1)
+    judged = await judge(run, context, message.content, check_text)
+    if judged.refused is not None:
+        return with_text(plan, None), [judged]
+    return with_text(plan, str(judged.value)) if judged.replaced else plan, [judged]
+
+
+async def _judge_output(run: RunContext, plan: StepProcessingPlan) -> tuple[StepProcessingPlan, list[Judged]]:
+    schema = run.agent.output_schema
+    if plan.finish is None or schema is None:
+        return plan, []
+    context = make_guard_context(run, "output", run.session.step + 1)
+    judged = await judge(run, context, plan.finish.output, schema.model_validate)
+    changed = judged.replaced or judged.refused is not None
+    return with_output(plan, judged.value, judged.refused) if changed else plan, [judged]
+
+
+async def _judge_calls(run: RunContext, plan: StepProcessingPlan) -> dict[str, Judged]:
+    """Judge each call that would be executed, all at once."""
+    message = plan.assistant_message_plan
+    if message is None or not any(guard.call is not None for guard in run.agent.guards):
+        return {}
+    executed = {call.id for call in plan.pending_tool_calls} | {call.id for call in plan.pending_sub_agent_calls}
+    requests = [request for request in message.tool_calls if request.id in executed]
+    judged = await asyncio.gather(*(_judge_call(run, request) for request in requests))
+    return {request.id: one for request, one in zip(requests, judged, strict=True)}
+
+
+async def _judge_call(run: RunContext, request: ToolCallRequest) -> Judged:
+    def check(arguments: JsonValue) -> None:
+        if not isinstance(arguments, dict):
+            raise TypeError("the arguments must be a JSON object")
+        if (
+            refused := refuse_call(request.model_copy(update={"arguments": arguments}), run.agent.find_tool)
+        ) is not None:
+            raise ValueError(refused.content)
+
+    context = make_guard_context(run, "call", run.session.step + 1, tool_name=request.name, call_id=request.id)
+    judged = await judge(run, context, request.arguments, check, of=request.id)
+    tool = run.agent.find_tool(request.name)
+    if tool is not None and tool.kind == "client":  # the client answers such a call, and nobody approves it before
+        judged.verdicts = [
+            v.model_copy(update={"verdict": "block", "reason": f"a call of a client's tool cannot wait: {v.reason}"})
+            if v.verdict == "ask"
+            else v
+            for v in judged.verdicts
+        ]
+    return judged
+
+
+def _show_text(run: RunContext, result: AnyStepResult, made: StepProcessingPlan, plan: StepProcessingPlan) -> None:
+    """Show held text and reasoning, or take back what readers have if guards changed the text or the output."""
+    claim = run.session.claim
+    assert claim is not None and made.assistant_message_plan is not None
+    before, after = made.assistant_message_plan, plan.assistant_message_plan
+    held = is_held(run)
+    changed = after is None or after.content != before.content or plan.finish != made.finish
+    if changed and not held:
+        show(run, AnswerWithheld(claim, "a guard changed or refused the answer"))
+    if after is None or not (held or changed):
+        return
+    for block in after.thinking:
+        show(run, ThinkingReceived(claim, block.text, True))
+    if after.content:
+        show(run, TextReceived(claim, after.content))
