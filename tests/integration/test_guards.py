@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.support_guards import ASKED, DONE, Report, call, pay, play, says, send
-from tests.support_run import agent, of_type, text_of
+from tests.support_run import agent, chunks_of, of_type, text_of
 
 from helix import Allow, Ask, Block, Confirmation, DefinitionError, Guard, Replace, Retry, create_sub_agent_tool
 from helix.adapters.models.scripted import Entry
@@ -341,7 +341,7 @@ async def test_the_context_says_what_is_judged() -> None:
     ("fields", "problem"),
     [
         ({}, "at least one of"),
-        ({"call": 3}, "must be a function"),
+        ({"call": 3}, "must be a function or an agent"),
         ({"call": lambda value: Allow()}, "two arguments"),
         ({"call": returning(Allow()), "when": "after"}, "'before' or 'beside'"),
         ({"call": returning(Allow()), "hold": "text"}, "'step' or None"),
@@ -361,3 +361,29 @@ def test_two_guards_of_one_name_are_refused() -> None:
     with pytest.raises(DefinitionError, match="is not a guard"):
         agent(guards=[raising])
     assert pay and send
+
+
+# --- what readers see -------------------------------------------------------------------------------------------------
+
+
+async def test_each_verdict_but_allow_is_on_the_stream_once() -> None:
+    guards = [
+        Guard(name="a", input=says(Replace("start"), "begin"), call=says(Ask("new"), "eve")),
+        Guard(name="b", result=says(Replace("sent")), output=says(Retry("no numbers"), "42"), hold="step"),
+    ]
+    played = await play([letter(), "42", "Done."], guards)
+    answer = Confirmation("c1", approved=True)
+    handle = await played.workers.resume(played.agent, "s", mode="with_confirmation", confirmation=answer)
+    chunks = [*played.chunks, *await chunks_of(handle)]
+    events = [chunk.data for chunk in of_type(chunks, "custom") if chunk.event_name == "guard_verdict"]
+    assert [(e["guard"], e["on"], e["verdict"]) for e in events] == [
+        ("a", "input", "replace"),
+        ("a", "call", "ask"),
+        ("b", "result", "replace"),
+        ("b", "output", "retry"),
+    ]
+    errors = [(chunk.code, chunk.error) for chunk in of_type(chunks, "error")]
+    assert errors == [("guard_blocked", "guard 'b' blocked the answer: no numbers")]
+    assert "42" not in str(
+        [chunk.model_dump(exclude={"timestamp", "created_at"}) for chunk in of_type(chunks, "custom")]
+    )

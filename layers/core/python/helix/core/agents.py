@@ -15,7 +15,7 @@ from helix.core.checks import is_int, is_model, is_plain_function, require
 from helix.core.config import LLMConfig
 from helix.core.context_policy import Context
 from helix.core.errors import DefinitionError
-from helix.core.guards import Guard, check_guards
+from helix.core.guards import Guard, check_guards, is_judge
 from helix.core.hooks import Hooks
 from helix.core.json import MAX_STATE_BYTES, JsonObject, check_json, dumps
 from helix.core.resources import DEFAULT_PROFILE, ResourceConfig
@@ -126,6 +126,9 @@ class Agent(Generic[StateT, OutputT]):
         object.__setattr__(self, "guards", check_guards(self.guards, owner))
         problem = "a function agent calls no model: check its arguments and its result in the function"
         require(not self.guards or self.function is None, owner, "guards", problem)
+        finishes = any(tool.finish_with for tool in self.tools)
+        problem = "an agent cannot judge the output of a tool with finish_with: use a function"
+        require(not (finishes and any(is_judge(g.output) for g in self.guards)), owner, "guards", problem)
 
     def is_inline(self, tool: AnyTool | None) -> bool:
         """Return whether the deployed function that calls the model also runs this tool. Sub-agent tools never run

@@ -21,7 +21,7 @@ from helix.core.rows import ErrorInfo
 from helix.core.session_row import SessionRow
 from helix.core.tracker import load_state
 from helix.core.usage import Usage
-from helix.core.verdicts import BLOCKED, describe_refusal, refusal
+from helix.core.verdicts import BLOCKED, describe_change, refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def decide_next(
         if row.fatal:
             message = f"tool {row.tool_name!r}: {call_error(row)}"
             if (blocked := next((verdict for verdict in row.verdicts if verdict.ends_run), None)) is not None:
-                return Next("failed", error=ErrorInfo(code=BLOCKED, message=describe_refusal(blocked)))
+                return Next("failed", error=ErrorInfo(code=BLOCKED, message=describe_change(blocked)))
             return Next("failed", error=ErrorInfo(code="fatal_tool_error", message=message))
     if answer.finish is not None:
         return Next("completed", output=answer.finish.get("output"), reason="output")
@@ -189,7 +189,7 @@ def missing(agent: AnyAgent, misses: int, code: str, message: str) -> Next:
 def why_refused(answer: AssistantRow) -> tuple[str, str] | None:
     """Return the code and the message of the guard that refused this answer's text or output, or None."""
     refused = refusal(answer.verdicts, "output")
-    return None if refused is None else (BLOCKED, describe_refusal(refused))
+    return None if refused is None else (BLOCKED, describe_change(refused))
 
 
 def limit(agent: AnyAgent, run_steps: int, misses: int) -> Next:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from helix.core.checks import is_number, require
+from helix.core.config import LLMConfig
 from helix.core.context import NO_SECRETS, Secrets
 from helix.core.errors import DefinitionError
 from helix.core.files import FilePart
 from helix.core.json import JsonObject
 from helix.core.usage import Usage
 from helix.core.verdicts import PLACES, AnyVerdict, Place
+
+if TYPE_CHECKING:
+    from helix.core.agents import AnyAgent
 
 DEFAULT_TIMEOUT_S = 10.0
 MAX_GUARDS = 20
@@ -63,17 +67,18 @@ text of an input, the arguments of a call as a dict, a result as JSON, and an ou
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Guard:
-    """A check of what an agent receives, does and says. Each field is a function that returns a verdict."""
+    """A check of what an agent receives, does and says. Each place has a function that returns a verdict, or an agent
+    that judges with one model call."""
 
     name: str = ""
     """The name under which verdicts are stored. Empty: the name of the first function."""
-    input: GuardFunction | None = None
+    input: GuardFunction | AnyAgent | None = None
     """Judges each user message before the run's next step is stored."""
-    call: GuardFunction | None = None
+    call: GuardFunction | AnyAgent | None = None
     """Judges the arguments of each valid call before it is executed or shown to a person."""
     result: GuardFunction | None = None
     """Judges the result of each tool that Helix executed before it is stored."""
-    output: GuardFunction | None = None
+    output: GuardFunction | AnyAgent | None = None
     """Judges the text of each answer, and the output, before they are stored."""
     when: Literal["before", "beside"] = "before"
     """Whether `input` runs before the model call, or at the same time."""
@@ -84,7 +89,7 @@ class Guard:
 
     def __post_init__(self) -> None:
         first = next((f for place in PLACES if (f := getattr(self, place)) is not None), None)
-        name = self.name or getattr(first, "__name__", "") or type(first).__name__
+        name = self.name or getattr(first, "name", "") or getattr(first, "__name__", "") or type(first).__name__
         owner = f"guard {name!r}"
         require(first is not None, owner, "input", f"give at least one of {', '.join(PLACES)}")
         valid = isinstance(name, str) and 0 < len(name) <= 64 and name.isprintable()
@@ -92,8 +97,10 @@ class Guard:
         object.__setattr__(self, "name", name)
         for place in PLACES:
             function = getattr(self, place)
-            require(function is None or callable(function), owner, place, "must be a function")
-            if function is not None:
+            require(function is None or callable(function), owner, place, "must be a function or an agent")
+            if is_judge(function):
+                _check_judge(function, place, owner)
+            elif function is not None:
                 require(_takes_two(function), owner, place, "must take two arguments: the value and its context")
         require(self.when in ("before", "beside"), owner, "when", "must be 'before' or 'beside'")
         require(self.hold in (None, "step"), owner, "hold", "must be 'step' or None")
@@ -102,6 +109,21 @@ class Guard:
 
     def judges(self, place: Place) -> bool:
         return getattr(self, place) is not None
+
+
+def is_judge(function: object) -> bool:
+    """Return whether this is an agent, which judges with a model call."""
+    return hasattr(function, "llm_config")
+
+
+def _check_judge(judge: Any, place: Place, owner: str) -> None:
+    problem = "must be a function: only the function that calls the model can ask an agent"
+    require(place != "result", owner, place, problem)
+    require(isinstance(judge.system_prompt, str), owner, place, "the agent's system_prompt must be a string")
+    valid = isinstance(judge.llm_config, LLMConfig) and judge.llm_config.route is None
+    require(valid, owner, place, "the agent must name one model")
+    valid = not judge.tools and not judge.guards and judge.output_schema is None
+    require(valid, owner, place, "the agent must have no tools, guards or output_schema: it gets its own")
 
 
 def check_guards(guards: object, owner: str) -> tuple[Guard, ...]:

@@ -13,16 +13,16 @@ from helix.core.messages import ToolCallRequest
 from helix.core.planning import AssistantMessagePlan, Resolved, StatusUpdate, StepProcessingPlan
 from helix.core.rows import ErrorInfo
 from helix.core.tools import FINISH_TOOL_NAME
-from helix.core.verdicts import BLOCKED, Verdict, describe_refusal
+from helix.core.verdicts import BLOCKED, Verdict, describe_change
 
 
 def blocked_result(verdict: Verdict) -> Resolved:
     """Return the result that the model reads in place of what the guard refused."""
-    return Resolved(dumps({"error": describe_refusal(verdict), "code": BLOCKED}), False)
+    return Resolved(dumps({"error": describe_change(verdict), "code": BLOCKED}), False)
 
 
 def blocked_error(verdict: Verdict) -> ErrorInfo:
-    return ErrorInfo(code=BLOCKED, message=describe_refusal(verdict))
+    return ErrorInfo(code=BLOCKED, message=describe_change(verdict))
 
 
 def failed_plan(verdict: Verdict, *, stores_answer: bool = False) -> StepProcessingPlan:

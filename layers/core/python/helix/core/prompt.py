@@ -10,7 +10,7 @@ from helix.core.agents import AnyAgent
 from helix.core.json import JsonObject, dumps
 from helix.core.messages import AnyMessage, AssistantMessage, SystemMessage, ToolResultMessage, UserMessage
 from helix.core.tools import AnyTool
-from helix.core.verdicts import GUARDS, WITHHELD, Verdict, describe_refusal, refusal, replacement
+from helix.core.verdicts import GUARDS, WITHHELD, Verdict, describe_change, refusal, replacement
 
 FINISH_NUDGE = "Give your final answer now by calling the tool __finish__ with all required fields."
 NOT_EXECUTED = {"status": "not_executed", "reason": "the run ended before this call was started"}
@@ -110,7 +110,7 @@ def _show_verdicts(shown: list[AnyMessage], place: int, answer: AssistantMessage
         if isinstance(message, UserMessage) and message.id:
             shown[before] = show_input(message, verdicts)
     if (refused := refusal(verdicts, "output")) is not None and not answer.tool_calls:
-        shown[place] = UserMessage(content=f"[{describe_refusal(refused)}. Answer again.]", metadata=answer.metadata)
+        shown[place] = UserMessage(content=f"[{describe_change(refused)}. Answer again.]", metadata=answer.metadata)
     elif not answer.content and not answer.tool_calls:  # the run ended because an input was blocked
         shown[place] = UserMessage(content=NOT_ANSWERED, metadata=answer.metadata)
 
@@ -124,7 +124,7 @@ def show_input(message: UserMessage, verdicts: Sequence[Verdict]) -> UserMessage
     """Return the user's message as guards let it pass. A blocked message loses its text and its files."""
     index = index_of(message)
     if (blocked := refusal(verdicts, "input", index)) is not None:
-        text = f"[{describe_refusal(blocked)}]" if blocked.to == "model" else WITHHELD
+        text = f"[{describe_change(blocked)}]" if blocked.to == "model" else WITHHELD
         return message.model_copy(update={"content": text, "files": []})
     replaced = replacement(verdicts, "input", index)
     return message if replaced is None else message.model_copy(update={"content": str(replaced.value)})

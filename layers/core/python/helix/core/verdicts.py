@@ -19,6 +19,8 @@ MAX_REASON = 2_000
 """The maximum length of a verdict's reason, in characters."""
 BLOCKED = "guard_blocked"
 """The error code of a run that a guard ended, and of a call or a result that a guard blocked."""
+GUARD_EVENT = "guard_verdict"
+"""The name of the `custom` chunk that shows a verdict."""
 GUARDS = "guards"
 """The key of a message's metadata that has its verdicts."""
 Place = Literal["input", "call", "result", "output"]
@@ -155,8 +157,12 @@ def replacement(verdicts: Sequence[Verdict], on: Place, of: str) -> Verdict | No
     return next((v for v in reversed(about(verdicts, on, of)) if v.verdict == "replace"), None)
 
 
-def describe_refusal(verdict: Verdict) -> str:
-    """Return the message of a refusal, for an error and for the model."""
-    what = {"input": "the message", "call": "the call", "result": "the result", "output": "the answer"}
-    text = f"guard {verdict.guard!r} blocked {what.get(verdict.on, verdict.on)}"
+_NOUNS = {"input": "the message", "call": "the call", "result": "the result", "output": "the answer"}
+_VERBS = {"replace": "replaced", "ask": "asks about"}
+
+
+def describe_change(verdict: Verdict) -> str:
+    """Return a sentence about a verdict other than `Allow`: for errors, for readers, and for the model."""
+    verb = _VERBS.get(verdict.verdict, "blocked")
+    text = f"guard {verdict.guard!r} {verb} {_NOUNS.get(verdict.on, verdict.on)}"
     return f"{text}: {verdict.reason}" if verdict.reason else text

@@ -18,7 +18,7 @@ from helix.core.prompt import index_of, show_input
 from helix.core.session_row import SessionRow
 from helix.core.steps import AnyStepResult, ErrorStepResult, TextStepResult
 from helix.core.usage import Usage
-from helix.core.verdicts import GUARDS, Verdict
+from helix.core.verdicts import GUARDS, Verdict, describe_change
 from helix.engine.context import RunContext
 from helix.engine.facts import AnswerWithheld
 from helix.engine.guards.judge import judge, make_guard_context
@@ -67,7 +67,7 @@ async def ask_guarded(run: RunContext, session: SessionRow, request: LLMGenerate
     if (refused := next((v for v in late.verdicts if v.refuses), None)) is None or isinstance(result, ErrorStepResult):
         return replace(answer, result=result, verdicts=verdicts)
     if not held:
-        show(run, AnswerWithheld(claim, "a guard refused the message"))
+        show(run, AnswerWithheld(claim, describe_change(refused)))
     return ModelAnswer(result, None, verdicts, failed_plan(refused, stores_answer=True))
 
 

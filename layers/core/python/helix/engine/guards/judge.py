@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from helix.core.call_results import to_json
-from helix.core.guards import Guard, GuardContext
+from helix.core.guards import Guard, GuardContext, is_judge
 from helix.core.json import JsonValue, check_json, dumps, loads
 from helix.core.usage import Usage
 from helix.core.verdicts import ALLOWED, Allow, AnyVerdict, Ask, Block, Place, Replace, Verdict, stored_verdict
 from helix.engine.context import RunContext
 from helix.engine.engine import logger
+from helix.engine.guards.judge_agent import ask_judge
 
 _THREADS = ThreadPoolExecutor(max_workers=32, thread_name_prefix="helix-guard")
 """The threads for guards that are not coroutines, so that a slow guard blocks neither the event loop nor a tool."""
@@ -96,6 +97,8 @@ async def _ask(run: RunContext, guard: Guard, context: GuardContext, value: Json
     given = value if isinstance(value, str) else loads(dumps(value))  # a guard may change what it is given
     try:
         async with asyncio.timeout(time_s):
+            if is_judge(function):
+                return await ask_judge(run, function, context, value)
             if inspect.iscoroutinefunction(function):
                 return await function(given, context)
             work = partial(copy_context().run, function, given, context)

@@ -9,17 +9,20 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from helix.core.guards import is_judge
 from helix.core.json import JsonValue
 from helix.core.judged_plan import failed_plan, first_ending, with_calls, with_output, with_text
 from helix.core.messages import ToolCallRequest
 from helix.core.planning import StepProcessingPlan, refuse_call
 from helix.core.session_row import SessionRow
-from helix.core.steps import AnyStepResult, ErrorStepResult
+from helix.core.steps import ErrorStepResult
 from helix.core.usage import Usage
+from helix.core.verdicts import Block, Verdict, describe_change, stored_verdict
 from helix.engine.context import RunContext
 from helix.engine.facts import AnswerWithheld, TextReceived, ThinkingReceived
 from helix.engine.guards.inputs import check_text, is_held, with_usage
 from helix.engine.guards.judge import Judged, judge, make_guard_context
+from helix.engine.guards.judge_agent import MAX_CALLS
 from helix.engine.observers import show
 from helix.engine.steps.ask import ModelAnswer
 from helix.engine.steps.stage import plan_answer
@@ -43,7 +46,7 @@ async def judge_answer(run: RunContext, session: SessionRow, answer: ModelAnswer
     verdicts = [verdict for judged in found for verdict in judged.verdicts]
     if (ending := first_ending(verdicts)) is not None:
         plan = failed_plan(ending)
-    _show_text(run, result, made, plan)
+    _show_text(run, made, plan, next((v for v in verdicts if v.on == "output" and v.verdict != "allow"), None))
     await run.stream.flush()
     usage = sum((judged.usage for judged in found), Usage())
     return replace(answer, result=with_usage(result, usage), plan=plan, verdicts=[*answer.verdicts, *verdicts])
@@ -78,8 +81,17 @@ async def _judge_calls(run: RunContext, plan: StepProcessingPlan) -> dict[str, J
         return {}
     executed = {call.id for call in plan.pending_tool_calls} | {call.id for call in plan.pending_sub_agent_calls}
     requests = [request for request in message.tool_calls if request.id in executed]
-    judged = await asyncio.gather(*(_judge_call(run, request) for request in requests))
-    return {request.id: one for request, one in zip(requests, judged, strict=True)}
+    limit = MAX_CALLS if any(is_judge(guard.call) for guard in run.agent.guards) else len(requests)
+    judged = await asyncio.gather(*(_judge_call(run, request) for request in requests[:limit]))
+    beyond = [_refuse_unjudged(run, request) for request in requests[limit:]]
+    return {request.id: one for request, one in zip(requests, [*judged, *beyond], strict=True)}
+
+
+def _refuse_unjudged(run: RunContext, request: ToolCallRequest) -> Judged:
+    """Refuse a call beyond those that an agent judges. The step has reserved no money for it."""
+    name = next(guard.name for guard in run.agent.guards if is_judge(guard.call))
+    verdict = Block(f"an agent judges {MAX_CALLS} calls of one answer at most")
+    return Judged(request.arguments, [stored_verdict(name, "call", request.id, request.arguments, verdict)])
 
 
 async def _judge_call(run: RunContext, request: ToolCallRequest) -> Judged:
@@ -104,15 +116,17 @@ async def _judge_call(run: RunContext, request: ToolCallRequest) -> Judged:
     return judged
 
 
-def _show_text(run: RunContext, result: AnyStepResult, made: StepProcessingPlan, plan: StepProcessingPlan) -> None:
-    """Show held text and reasoning, or take back what readers have if guards changed the text or the output."""
+def _show_text(run: RunContext, made: StepProcessingPlan, plan: StepProcessingPlan, cause: Verdict | None) -> None:
+    """Show held text and reasoning, or take back what readers have if guards changed the text or the output. `cause`:
+    the first verdict that changed one of them."""
     claim = run.session.claim
     assert claim is not None and made.assistant_message_plan is not None
     before, after = made.assistant_message_plan, plan.assistant_message_plan
     held = is_held(run)
     changed = after is None or after.content != before.content or plan.finish != made.finish
     if changed and not held:
-        show(run, AnswerWithheld(claim, "a guard changed or refused the answer"))
+        reason = "a guard refused a call" if cause is None else describe_change(cause)
+        show(run, AnswerWithheld(claim, reason))
     if after is None or not (held or changed):
         return
     for block in after.thinking:

@@ -13,6 +13,7 @@ from helix.core.chunks import (
     AnyChunk,
     CheckpointCreatedChunk,
     ContextChangedChunk,
+    CustomEventChunk,
     ErrorChunk,
     OutputChunk,
     RunInterruptedChunk,
@@ -43,6 +44,7 @@ from helix.core.run_row import RunRow
 from helix.core.sequencer import Mark
 from helix.core.session_row import StepClaim
 from helix.core.tools import AnyTool
+from helix.core.verdicts import BLOCKED, GUARD_EVENT, describe_change
 from helix.engine import facts
 from helix.engine.context import RunContext
 from helix.services.run_stream import RUN, Boundary, RunStream, Writer
@@ -203,7 +205,19 @@ def _fold(stream: RunStream, row: CheckpointRow) -> None:
 def _commit(stream: RunStream, row: AssistantRow) -> None:
     """Mark the step's text as final. The log keeps the mark once per attempt."""
     chunk = StepCommittedChunk(model=row.model, usage=row.usage, stop_reason=row.stop_reason)
-    stream.put(Writer("attempt", row.step, row.attempt), [chunk], boundary=COMMITTED)
+    stream.put(Writer("attempt", row.step, row.attempt), [*_verdicts(row), chunk], boundary=COMMITTED)
+
+
+def _verdicts(row: AssistantRow | CallRow) -> list[AnyChunk]:
+    """Return a `custom` chunk for each verdict stored in the row, except for those that allowed a value. An error is added
+    for a refused message or output; a refused call or result has its own."""
+    chunks: list[AnyChunk] = []
+    for verdict in row.verdicts:
+        if verdict.verdict != "allow":
+            chunks.append(CustomEventChunk(event_name=GUARD_EVENT, data=verdict.shown()))
+        if verdict.refuses and not verdict.ends_run and verdict.on in ("input", "output"):
+            chunks.append(ErrorChunk(error=describe_change(verdict), code=BLOCKED, recoverable=True))
+    return chunks
 
 
 def _missed(stream: RunStream, missed: Missed) -> None:
@@ -231,7 +245,7 @@ def _result(stream: RunStream, row: CallRow, version: int = 0, arguments: JsonOb
         error=error,
         arguments=arguments,
     )
-    chunks: list[AnyChunk] = [chunk]
+    chunks: list[AnyChunk] = [*_verdicts(row), chunk]
     if row.child is not None and row.claim > 0 and row.by != "plan":
         ended = SubAgentEndChunk(
             parent_tool_call_id=row.call_id,
