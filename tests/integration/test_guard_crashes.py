@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support_crash import CONFIG, LOG, Notes, S, Sweep, call, fresh, log, look, model, settle
+from tests.support.usage_invariants import find_usage_problems
+from tests.support_crash import CONFIG, LOG, LONG, Notes, S, Sweep, call, executor, fresh, log, look, model, settle
 
 from helix import Agent, Allow, Ask, Block, Guard, LocalExecutor, Replace, Retry
 from helix.adapters.models.scripted import Entry
@@ -123,3 +124,37 @@ async def test_a_guarded_run_survives_a_crash_at_each_write(fields: dict[str, An
     covered = await sweep.everywhere(act)
     assert len(covered) > 10 and set(sweep.outcomes) == {"completed"}
     assert all(sorted(state["seen"]) == ["plain", "public", "risky"] for state, _ in sweep.states)
+
+
+class Blocked(Sweep):
+    """A message that a guard blocks for the user. Whatever was stored, the run fails, and the model is never asked."""
+
+    async def recover(self, store: StateStore, streams: StreamManager, point: Point) -> None:
+        had, mark = await judged(store), len(LOG)
+        workers = executor(store, streams, self.scripted, LONG)
+        if await workers.sessions.exists(S):
+            state = await workers.sessions.get(S)
+            again = workers.retry if state.status == "failed" else workers.resume
+            result = await (await again(self.agent, S)).result(timeout_s=20)
+        else:
+            result = await (await workers.execute(self.agent, "bad", session_id=S)).result(timeout_s=20)
+        assert (result.status, result.error_code) == ("failed", "guard_blocked"), point
+        assert not had & set(LOG[mark:]) and not [one for one in LOG if one.startswith("model start")]
+        assert not await find_usage_problems(store, S)
+        self.outcomes.append(result.status)
+
+
+async def test_a_blocked_message_stays_blocked_after_a_crash_at_each_write() -> None:
+    fresh()
+
+    async def refuse(value: Any, context: GuardContext) -> Any:
+        log(line(context.on, context.step, context.call_id))
+        return Block("never", to="user")
+
+    agent = Agent(name="plain", system_prompt="Talk.", llm_config=CONFIG, guards=[Guard(input=refuse)])
+    sweep = Blocked(agent, model(plain=["never"]))
+
+    async def act(workers: LocalExecutor) -> None:
+        await (await workers.execute(agent, "bad", session_id=S)).result()
+
+    assert len(await sweep.everywhere(act)) > 3 and set(sweep.outcomes) == {"failed"}
