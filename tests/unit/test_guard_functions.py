@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 import pytest
@@ -110,6 +111,43 @@ def test_sizes_are_bytes() -> None:
     assert max_size(4)("äö", CONTEXT) == Allow()
     assert max_size(4)("äöx", CONTEXT) == Block("it has 5 bytes; 4 are allowed")
     assert max_size(7)({"a": 1}, CONTEXT) == Allow() and isinstance(max_size(6)({"a": 1}, CONTEXT), Block)
+
+
+def test_the_whole_private_key_is_replaced() -> None:
+    headers = "Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,1A2B\n\n"
+    key = f"-----BEGIN RSA PRIVATE KEY-----\n{headers}MIIEowIBAAKC\n-----END RSA PRIVATE KEY-----"
+    assert replace_secrets()(f"before {key} after", CONTEXT) == Replace("before [secret] after")
+    cut = "-----BEGIN PRIVATE KEY-----\nMIIE"
+    assert isinstance(block_secrets()(cut, CONTEXT), Block)
+    assert replace_secrets()(cut, CONTEXT) == Replace("[secret]")
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "-----BEGIN PRIVATE KEY-----",
+        "-----BEGIN " + "A " * 5,
+        "eyJaaaaaaaa-",
+        "eyJaaaaaaaa.eyJaaaaaaaa-",
+        "sk-aaaaaaaa.",
+        "sk-a-",
+        "xoxb-1.",
+        "a.",
+        "a+",
+        "http:",
+        "https://",
+        "//",
+        "\\\\",
+        "[::",
+    ],
+)
+def test_no_text_takes_long(piece: str) -> None:
+    """A search holds the interpreter's lock, so a slow one would stop the heartbeats of a worker."""
+    text = piece * (200_000 // len(piece))
+    begun = time.process_time()
+    for guard in (block_secrets(), replace_secrets(), allowed_hosts("example.com")):
+        guard(text, CONTEXT)
+    assert time.process_time() - begun < 2
 
 
 class Price(BaseModel):

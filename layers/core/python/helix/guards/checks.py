@@ -16,7 +16,7 @@ from helix.core.verdicts import Allow, AnyVerdict, Block
 from helix.guards.secret_patterns import texts
 
 _URL = re.compile(
-    r"(?:\b(?:https?|wss?|ftp):[/\\]*|\b[a-z][a-z0-9+.\-]*://+|(?<![\w:/\\])[/\\]{2,})"
+    r"(?:\b(?:https?|wss?|ftp):[/\\]*|\b[a-z][a-z0-9+.\-]{0,30}://+|(?<![\w:/\\])[/\\]{2,})"
     r"((?:[^\s\"'<>`()\[\]{}|^/\\?#]|\[[0-9a-f:.]+\])+)",
     re.IGNORECASE,
 )
