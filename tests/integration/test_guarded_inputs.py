@@ -14,6 +14,7 @@ from helix.adapters.models.scripted import Entry
 from helix.core.guards import GuardContext
 from helix.core.initial import AgentInput
 from helix.core.messages import AnyMessage
+from helix.core.rows import AttemptRow
 from helix.core.verdicts import hash_of
 
 
@@ -142,3 +143,18 @@ async def test_a_branch_keeps_the_verdicts_of_its_messages() -> None:
     await played.workers.clone_session("s", "t")
     await (await played.workers.execute(played.agent, "more", session_id="t")).result(timeout_s=20)
     assert users(played.model.requests[1].messages) == ["I am someone.", "more"]
+
+
+async def test_a_message_without_a_stored_answer_has_no_verdict_and_is_judged_with_the_next_one() -> None:
+    guards = [
+        Guard(name="in", input=says(Allow(), name="in")),
+        Guard(name="out", output=says(Block("a key", to="user"), "42", "out")),
+    ]
+    played = await play(["The key is 42.", "Hello."], guards)
+    rows = await played.workers.store.query("sessions", "s", start="u#", end="u$")
+    (attempt,) = [AttemptRow.read("s", row.key.sort, row.value) for row in rows]
+    assert [verdict.on for verdict in attempt.verdicts] == ["output"]
+    assert (await played.more("go on")).text == "Hello."
+    (row,) = await played.answers()
+    assert [(v.guard, v.of) for v in row.verdicts if v.on == "input"] == [("in", "0"), ("in", "1")]
+    assert ASKED["in", "begin"] == 2

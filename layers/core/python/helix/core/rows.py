@@ -174,6 +174,6 @@ class AttemptRow(Stored):
     error: str | None = None
     """The error code of a `failed` call. None for other outcomes."""
     verdicts: list[Verdict] = NO_VERDICTS
-    """The verdicts of guards on a `failed` call whose answer a guard blocked. Empty for other calls."""
+    """The verdicts of guards on the answer of a `failed` call that one of them blocked. Empty for other calls."""
     at: float = 0
     """The time at which the outcome was settled (Unix seconds)."""

@@ -226,7 +226,10 @@ async def _fail(run: RunContext, session: SessionRow, plan: StepProcessingPlan, 
     new.run_parts = with_answer(new.run_parts, run.agent, result.model, result.usage)
     ended = end(new, End("failed", error=error), now)
     code = error.code if error is not None else None
-    call = failed_put(session, result.model, result.usage, code, now, verdicts=answer.verdicts)
+    verdicts = [
+        verdict for verdict in answer.verdicts if verdict.on != "input"
+    ]  # those are judged with the next answer
+    call = failed_put(session, result.model, result.usage, code, now, verdicts=verdicts)
     ops: list[Operation] = [session_put(new, at_version(session)), ended, call]
     if not await run.commit("end_failed", ops, lambda: ended_so(run, session, "failed"), new):
         return None
