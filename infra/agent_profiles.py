@@ -20,6 +20,8 @@ from helix.core.resources import DEFAULT_PROFILE, ResourceConfig, profile_digest
 from helix.core.spelling import did_you_mean
 from helix.core.tool_settings import WHERE, ToolSettings
 from helix.core.tools import AnyTool
+from helix.core.verdicts import PLACES
+from helix.guards import BedrockGuardrail
 from helix.infra.config import Settings, SettingsError
 from helix.infra.image_packages import SUFFIX, hide_packages, in_images_only
 from helix.infra.imports import check_imports, lock_problem, unlocked
@@ -99,7 +101,18 @@ def _add_tools(profile: Profile, tools: ToolSettings, agents: list[AnyAgent]) ->
             advice = "call_model is not a container image: remove inline, or set image for other agents only"
             raise SettingsError(f"{WHERE}: tool.helix: image: {problem}; {advice}")
     inline = any(agent.is_inline(tool) for agent in agents for tool in agent.tools)
-    return replace(profile, tools=tools, inline=inline)
+    return replace(profile, tools=tools, inline=inline, guardrails=frozenset(_guardrail_verbs(agents)))
+
+
+def _guardrail_verbs(agents: list[AnyAgent]) -> Iterator[str]:
+    """Yield the verbs whose functions apply guardrails of Amazon Bedrock. `call_tool` judges results, which may be an
+    agent's output; `call_model` judges everything else, and the results of inline tools."""
+    for agent in agents:
+        for guard in agent.guards:
+            if any(isinstance(getattr(guard, place), BedrockGuardrail) for place in PLACES):
+                yield "call_model"
+            if isinstance(guard.result, BedrockGuardrail) or isinstance(guard.output, BedrockGuardrail):
+                yield "call_tool"
 
 
 def check_times(agent: AnyAgent, declared_s: int | None) -> None:

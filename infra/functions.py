@@ -14,12 +14,12 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from helix.core.tool_settings import SecretPlace
+from helix.infra.bedrock_rights import grant_bedrock
 from helix.infra.concurrency import reserved
 from helix.infra.endpoints import Endpoints
 from helix.infra.executions import Executions
 from helix.infra.function import SIZES, Function, FunctionInputs
 from helix.infra.governing import Governing
-from helix.infra.nag import explain_resource
 from helix.infra.profile import PROFILE_VERBS, construct_name
 from helix.infra.sockets import Sockets
 from helix.infra.storage import CHECK, DELETE, GET, GET_SEVERAL, PUT, QUERY, UPDATE, Storage
@@ -205,27 +205,6 @@ class Functions(Construct):
         }
         for function in self.by_verb.values():
             rights.grant(function)
-
-
-def grant_bedrock(role: iam.Role) -> None:
-    """Let `role` call any model of Amazon Bedrock and apply guardrails. A cross-region inference profile forwards calls to
-    models in other regions, and a guardrail profile does the same for guardrails."""
-    stack = Stack.of(role)
-    own = {"region": "*", "service": "bedrock", "resource_name": "*"}
-    models = [stack.format_arn(**own, account="", resource="foundation-model")]
-    models += [
-        stack.format_arn(**own, resource=kind) for kind in ("inference-profile", "application-inference-profile")
-    ]
-    guardrails = [stack.format_arn(**own, resource=kind) for kind in ("guardrail", "guardrail-profile")]
-    ask, apply = "bedrock:InvokeModelWithResponseStream", "bedrock:ApplyGuardrail"
-    iam.Grant.add_to_principal(grantee=role, actions=[ask], resource_arns=models)
-    iam.Grant.add_to_principal(grantee=role, actions=[apply], resource_arns=guardrails)
-    for arn in [*models, *guardrails]:
-        explain_resource(
-            role,
-            arn,
-            "Agents name models and guardrails in any region. Calls cost money and read no data.",
-        )
 
 
 def _secret_arns(role: iam.Role, secrets: Sequence[str]) -> list[str]:

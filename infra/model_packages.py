@@ -12,6 +12,8 @@ from helix.adapters.models.choice import LITELLM, package_of
 from helix.core.agents import AnyAgent
 from helix.core.config import LLMConfig
 from helix.core.errors import DefinitionError
+from helix.core.guards import is_judge
+from helix.core.verdicts import PLACES
 from helix.infra.config import ModelPackage, Settings, SettingsError
 from helix.runtime.models import DEMO_NAMES, IMPORTED
 
@@ -47,7 +49,7 @@ def _needs(settings: Settings, agents: Iterable[AnyAgent]) -> Iterator[tuple[str
     if settings.model and not settings.model.startswith(IMPORTED):
         yield "the setting model", settings.model, _package(settings.model, LLMConfig(model=settings.model))
         return
-    for agent in agents:
+    for agent in with_judges(agents):
         who, config = f"agent {agent.name!r}", agent.llm_config
         if callable(config) and settings.model_packages is None:
             yield who, "that its state chooses", "litellm"
@@ -56,6 +58,13 @@ def _needs(settings: Settings, agents: Iterable[AnyAgent]) -> Iterator[tuple[str
                 yield who, model, _package(model, config)
         for model in agent.context.models:
             yield who, model, _package(model, LLMConfig(model=model))
+
+
+def with_judges(agents: Iterable[AnyAgent]) -> Iterator[AnyAgent]:
+    """Yield each agent, and the agents that judge for it."""
+    for agent in agents:
+        yield agent
+        yield from (judge for guard in agent.guards for place in PLACES if is_judge(judge := getattr(guard, place)))
 
 
 def _package(model: str, config: LLMConfig) -> ModelPackage:

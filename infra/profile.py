@@ -15,6 +15,7 @@ from constructs import Construct
 
 from helix.core.resources import ResourceConfig
 from helix.core.tool_settings import ToolSettings
+from helix.infra.bedrock_rights import grant_guardrails
 from helix.infra.function import NO_TOOLS, Function, FunctionInputs
 from helix.infra.layers import Layers
 from helix.infra.machine import Machine
@@ -44,6 +45,8 @@ class Profile:
     """Whether the agent has its own table in `[tool.helix.agent]`."""
     inline: bool = False
     """Whether `call_model` executes some of the tools."""
+    guardrails: frozenset[str] = frozenset()
+    """The verbs whose functions apply guardrails of Amazon Bedrock, because a guard of an agent does."""
     max_instances: int = 0
     """The maximum number of the agent's instances, which scales its token rate threshold. 0: the agent does not request
     resources and has no alarms."""
@@ -93,6 +96,8 @@ class ProfileFunctions(Construct):
         }
         for function in self.functions.values():
             grant(function)
+            if function.verb in profile.guardrails:
+                grant_guardrails(function.role)
             if profile.executes_tools(function.verb):
                 grant_tools(function.role, profile.tools)
         self.machine = Machine(

@@ -70,7 +70,8 @@ DESK_URL = "https://quick.example"
 """
 STAFF = """
 import os
-from helix import Agent, LLMConfig, default_registry, tool
+from helix import Agent, Guard, LLMConfig, default_registry, tool
+from helix.guards import BedrockGuardrail
 
 os.environ["DESK_URL"]  # what is declared is there when a module is imported
 
@@ -79,9 +80,13 @@ def look(topic: str) -> str:
     "Look."
     return topic
 
+guardrail = BedrockGuardrail("gr12345678", "1")
+guards = {"clerk": [Guard(result=guardrail)], "quick": [Guard(input=guardrail)]}
 for name, inline in (("desk", False), ("clerk", False), ("quick", True)):
-    config = LLMConfig(model="openai/gpt-4o-mini")
-    default_registry.register(Agent(name=name, system_prompt="Help.", tools=[look], llm_config=config, inline_tools=inline))
+    config, own = LLMConfig(model="openai/gpt-4o-mini"), guards.get(name, ())
+    default_registry.register(
+        Agent(name=name, system_prompt="Help.", tools=[look], llm_config=config, inline_tools=inline, guards=own)
+    )
 """
 PLACE = "arn:<AWS::Partition>:{}:<AWS::Region>:<AWS::AccountId>:"
 DECLARED = {
@@ -190,6 +195,22 @@ def test_call_model_has_it_where_it_executes_tools(assembly: Assembly) -> None:
     inline = function(assembly, "call_model", "quick")
     assert (inline["MemorySize"], inline["Timeout"], "VpcConfig" in inline) == (1024, 900, True)
     assert "HELIX_SECRETS" in variables(inline)
+
+
+def test_guardrails_are_granted_where_a_guard_applies_them(assembly: Assembly) -> None:
+    """The stage calls no model of Amazon Bedrock, so the guards are the only reason."""
+    granted = set()
+    for agent in ("", "clerk", "quick"):
+        for verb in ("call_model", "call_tool"):
+            template = template_of(assembly, agent)
+            statements = template.statements(template.role_of(function(assembly, verb, agent)))
+            found = [s for s in statements if "bedrock:ApplyGuardrail" in listed(s["Action"])]
+            granted |= {(agent, verb) for _ in found}
+            for statement in found:
+                resources = sorted(text(one) for one in listed(statement["Resource"]))
+                kinds = [one.rpartition(":")[2] for one in resources]
+                assert kinds == ["guardrail-profile/*", "guardrail/*"], resources
+    assert granted == {("clerk", "call_model"), ("clerk", "call_tool"), ("quick", "call_model")}
 
 
 def test_settings_of_the_functions(assembly: Assembly) -> None:

@@ -1427,7 +1427,7 @@ export interface Edit {
    */
   at: number;
   /**
-   * The user who edited the arguments. None if the service does not identify its users, or if an operator made the edit.
+   * The user who edited the arguments, or `guard:` and the name of the guard that did. None if the service does not identify its users, or if an operator made the edit.
    */
   by: string | null;
 }

@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from helix.core.files import Image as Image
     from helix.core.files import Text as Text
     from helix.core.functions import AgentClient as AgentClient
+    from helix.core.guards import Guard as Guard
+    from helix.core.guards import GuardContext as GuardContext
     from helix.core.handles import AgentExecutionHandle as AgentExecutionHandle
     from helix.core.handles import AgentResult as AgentResult
     from helix.core.handles import CanResumeResult as CanResumeResult
@@ -84,6 +86,11 @@ if TYPE_CHECKING:
     from helix.core.tools import is_sub_agent_tool as is_sub_agent_tool
     from helix.core.tools import tool as tool
     from helix.core.usage import Usage as Usage
+    from helix.core.verdicts import Allow as Allow
+    from helix.core.verdicts import Ask as Ask
+    from helix.core.verdicts import Block as Block
+    from helix.core.verdicts import Replace as Replace
+    from helix.core.verdicts import Retry as Retry
     from helix.runtime.local import LocalExecutor as LocalExecutor
     from helix.runtime.plain import run as run
     from helix.sessions.read import Sessions as Sessions
@@ -110,6 +117,7 @@ _NAMES = LazyNames(
         "InvalidInputError ModelError SessionExistsError SessionNotFoundError StoreError ToolError",
         "helix.core.files": "Audio Document File FilePart Image Text",
         "helix.core.functions": "AgentClient",
+        "helix.core.guards": "Guard GuardContext",
         "helix.core.handles": "AgentExecutionHandle AgentResult CanResumeResult Confirmation SessionState",
         "helix.core.hooks": "Hooks",
         "helix.core.initial": "AgentInput",
@@ -121,6 +129,7 @@ _NAMES = LazyNames(
         "helix.core.tools": "FINISH_TOOL_NAME SUBAGENT_TOOL_PREFIX Tool create_finish_tool create_sub_agent_tool "
         "define_tool is_finish_tool is_sub_agent_tool tool",
         "helix.core.usage": "Usage",
+        "helix.core.verdicts": "Allow Ask Block Replace Retry",
         "helix.sessions.read": "Sessions",
         "helix.sessions.recovery": "recover_conversation",
         "helix.runtime.local": "LocalExecutor",

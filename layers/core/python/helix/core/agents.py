@@ -18,6 +18,7 @@ from helix.core.context import NO_DEPS
 from helix.core.context_policy import Context
 from helix.core.dependencies import Factory, check_factory
 from helix.core.errors import DefinitionError
+from helix.core.guards import Guard, check_guards, is_judge
 from helix.core.hooks import Hooks
 from helix.core.json import MAX_STATE_BYTES, JsonObject, check_json, dumps
 from helix.core.output_checks import OutputCheck, check_of
@@ -90,6 +91,9 @@ class Agent(Generic[StateT, OutputT]):
     resources: JsonObject = field(default_factory=dict)
     """The replicas, CPU and memory that the agent requests, under the long names of `core.resources`. If empty, the
     agent shares the functions of the default profile."""
+    guards: Sequence[Guard] = ()
+    """The checks of what the agent receives, does and says, in order (docs/guide/guards.md). A sub-agent has its own. A
+    function agent has none."""
     made_by_factory = False  # not a field of a definition: `AgentRegistry.resolve` sets it, also on sub-agents
     overridden_deps = NO_DEPS  # not a field of a definition: `override` sets it
 
@@ -135,6 +139,12 @@ class Agent(Generic[StateT, OutputT]):
         resources = ResourceConfig.of(self.resources, owner, "resources") if self.resources else None
         object.__setattr__(self, "resources", resources.model_dump(mode="json") if resources else {})
         self._check_tools(owner)
+        object.__setattr__(self, "guards", check_guards(self.guards, owner))
+        problem = "a function agent calls no model: check its arguments and its result in the function"
+        require(not self.guards or self.function is None, owner, "guards", problem)
+        finishes = any(tool.finish_with for tool in self.tools)
+        problem = "an agent cannot judge the output of a tool with finish_with: use a function"
+        require(not (finishes and any(is_judge(g.output) for g in self.guards)), owner, "guards", problem)
 
     def _take_checks(self, owner: str) -> None:
         checks = self.output_checks
@@ -268,7 +278,7 @@ class Agent(Generic[StateT, OutputT]):
     def _fingerprint(self) -> str:
         config = self.llm_config
         tools = [*self.tools, self.function] if self.function is not None else self.tools
-        reported = {
+        reported: dict[str, Any] = {
             "prompt": self.system_prompt if isinstance(self.system_prompt, str) else "<function>",
             "model": config.model_dump(mode="json", exclude={"adapter"})
             if isinstance(config, LLMConfig)
@@ -276,6 +286,8 @@ class Agent(Generic[StateT, OutputT]):
             "tools": [[t.name, t.description, t.parameters] for t in tools],
             "output": parameters_of(self.output_schema) if self.output_schema is not None else None,  # type: ignore[arg-type]
         }
+        if self.guards:
+            reported["guards"] = [guard.name for guard in self.guards]
         return hashlib.sha256(dumps(reported).encode()).hexdigest()[:16]
 
 

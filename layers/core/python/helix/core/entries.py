@@ -12,7 +12,7 @@ from pydantic import Field
 
 from helix.core.compact import StoredFile, StoredUsage
 from helix.core.errors import damaged_row
-from helix.core.json import JsonObject
+from helix.core.json import JsonObject, JsonValue
 from helix.core.lineage import find_spans
 from helix.core.messages import (
     AnyMessage,
@@ -29,6 +29,7 @@ from helix.core.rows import AskedQuestion, LineageRow, Pending
 from helix.core.status import ResultSource
 from helix.core.stored import AsStored, Stored
 from helix.core.usage import Usage
+from helix.core.verdicts import GUARDS, NO_VERDICTS, Verdict
 
 
 class UserRow(Stored):
@@ -106,6 +107,9 @@ class AssistantRow(Stored):
     phase: str | None = None
     """OpenAI's label for the kind of text, `commentary` or `final_answer`, which must be sent back. None for other
     models."""
+    verdicts: list[Verdict] = NO_VERDICTS
+    """The verdicts of the agent's guards on the new user messages before this answer, on its calls and on its text or
+    output. Empty without guards."""
     usage: StoredUsage = Usage()
     """The usage of the model call, including failed attempts. Zero for a cached answer."""
     created_at: float = 0
@@ -135,9 +139,9 @@ class CallRow(Stored):
     questions: list[AskedQuestion] = Field(default_factory=list)
     """The questions that the tool asked so far, with their answers. Without an answer, a question is open."""
     reason: str | None = None
-    """Why the tool's rule requires approval. None if the rule gives no reason."""
+    """Why the tool's rule or a guard requires approval. None if no reason was given."""
     edited: EditedArguments | None = None
-    """The arguments that a person approved in place of the model's. None if the model's are used."""
+    """The arguments that a person or a guard put in place of the model's. None if the model's are used."""
     owner: str | None = None
     """The holder of the claim: a worker, a delivery, or the sub-agent's session. None while the call waits for a
     person."""
@@ -174,8 +178,11 @@ class CallRow(Stored):
     the call is `done`."""
     patches: list[JsonObject] = Field(default_factory=list)
     """The RFC 6902 operations that the tool made on the custom state."""
+    verdicts: list[Verdict] = NO_VERDICTS
+    """The verdicts of the agent's guards on the result. Those on the call itself are in the answer's row."""
     usage: StoredUsage | None = None
-    """The usage of model calls inside the tool, or of all runs of the sub-agent. None if nothing was reported."""
+    """The usage of model calls inside the tool and its guards, or of all runs of the sub-agent. None if nothing was
+    reported."""
     child: ChildRef | None = None
     """The ids of the sub-agent that executes the call. None for other tools."""
     ended_at: float | None = None
@@ -247,7 +254,8 @@ def message_of(entry: AnyEntry, lineage: int, index: int) -> UserMessage | Assis
                 metadata={"model": entry.model, "stop_reason": entry.stop_reason}
                 | ({"cached": True} if entry.cached else {})
                 | ({"without_reasoning": True} if entry.without_reasoning else {})
-                | ({"phase": entry.phase} if entry.phase else {}),
+                | ({"phase": entry.phase} if entry.phase else {})
+                | _shown(entry.verdicts),
             )
         case CallRow():
             return ToolResultMessage(
@@ -260,8 +268,15 @@ def message_of(entry: AnyEntry, lineage: int, index: int) -> UserMessage | Assis
                 content=entry.content or "",
                 files=entry.files,
                 success=bool(entry.success),
-                metadata={} if entry.edited is None else {"edited": entry.edited.model_dump(mode="json")},
+                metadata=({} if entry.edited is None else {"edited": entry.edited.model_dump(mode="json")})
+                | _shown(entry.verdicts),
             )
+
+
+def _shown(verdicts: Sequence[Verdict]) -> JsonObject:
+    """Return the metadata of a judged message. A value that every guard allowed has none."""
+    shown: list[JsonValue] = [verdict.shown() for verdict in verdicts if verdict.verdict != "allow"]
+    return {GUARDS: shown} if shown else {}
 
 
 def messages_of(row: LineageRow, start: int, entries: Sequence[AnyEntry]) -> list[AnyMessage]:

@@ -22,6 +22,7 @@ from helix.core.session_row import SessionRow
 from helix.core.tools import FINISH_TOOL_NAME
 from helix.core.tracker import load_state
 from helix.core.usage import Usage
+from helix.core.verdicts import BLOCKED, describe_change, refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +155,8 @@ def decide_next(
     for row in calls:
         if row.fatal:
             message = f"tool {row.tool_name!r}: {call_error(row)}"
+            if (blocked := next((verdict for verdict in row.verdicts if verdict.ends_run), None)) is not None:
+                return Next("failed", error=ErrorInfo(code=BLOCKED, message=describe_change(blocked)))
             return Next("failed", error=ErrorInfo(code="fatal_tool_error", message=message))
     if answer.finish is not None:
         return Next("completed", output=answer.finish.get("output"), reason="output")
@@ -164,7 +167,8 @@ def decide_next(
     if missed(agent, answer):
         failed = [row for row in calls if row.tool_name == FINISH_TOOL_NAME and not row.success]
         reason = f": {call_error(failed[0])}" if failed else ""
-        return missing(agent, misses, "invalid_output", f"the model gave no valid output{reason}")
+        code, message = why_refused(answer) or ("invalid_output", f"the model gave no valid output{reason}")
+        return missing(agent, misses, code, message)
     stopped = _stop_when(agent, answer)
     if stopped is not None:
         return stopped
@@ -182,7 +186,13 @@ def missing(agent: AnyAgent, misses: int, code: str, message: str) -> Next:
     """Return the move after a missed output: ask again, or fail if no retries are left."""
     if misses > agent.max_completion_retries:
         return Next("failed", error=ErrorInfo(code=code, message=f"after {misses} tries: {message}"))
-    return Next("continue", forced=True)
+    return Next("continue", forced=agent.finish_tool is not None)
+
+
+def why_refused(answer: AssistantRow) -> tuple[str, str] | None:
+    """Return the code and the message of the guard that refused this answer's text or output, or None."""
+    refused = refusal(answer.verdicts, "output")
+    return None if refused is None else (BLOCKED, describe_change(refused))
 
 
 def limit(agent: AnyAgent, run_steps: int, misses: int) -> Next:

@@ -64,8 +64,8 @@ class Edit(Record):
     """An edit of a call's arguments before its execution."""
 
     by: str | None = None
-    """The user who edited the arguments. None if the service does not identify its users, or if an operator made the
-    edit."""
+    """The user who edited the arguments, or `guard:` and the name of the guard that did. None if the service does not
+    identify its users, or if an operator made the edit."""
     at: float = 0
     """The time of the edit in Unix seconds."""
 
@@ -74,7 +74,7 @@ class EditedArguments(Edit):
     """The edited arguments that replace the model's."""
 
     arguments: JsonObject
-    """The arguments that a person approved. The call is executed with them."""
+    """The arguments that a person approved, or that a guard wrote. The call is executed with them."""
 
 
 class _Stored(Record):

@@ -118,16 +118,15 @@ def plan_step_processing(
     tools: Callable[[str], AnyTool | None] = lambda name: None,
     known_result: Callable[[ToolCallRequest], Resolved | None] = lambda call: None,
     used_call_ids: Collection[str] = (),
-    refused: str | None = None,
 ) -> StepProcessingPlan:
     """Plan a step result. `tools` looks up a tool by name. Calls of unknown tools, calls with invalid arguments, and
     valid calls with a `known_result` are settled here. `used_call_ids` are the call ids in the session's history; a
-    repeated id gets a suffix. `refused`: why a check refused the first valid output."""
+    repeated id gets a suffix."""
     if isinstance(step_result, ErrorStepResult):
-        return _failed(step_result.code, step_result.error, recoverable=True)
+        return failed(step_result.code, step_result.error)
     if is_error_stop_reason(step_result.stop_reason):
         reason = str(step_result.stop_reason)
-        return _failed(reason, _STOP_MESSAGES.get(reason, f"the model stopped with {reason!r}"), recoverable=True)
+        return failed(reason, _STOP_MESSAGES.get(reason, f"the model stopped with {reason!r}"))
     if isinstance(step_result, TextStepResult):
         message = AssistantMessagePlan(step_result.content, thinking=step_result.thinking)
         if not step_result.should_stop:
@@ -135,8 +134,7 @@ def plan_step_processing(
         if output_schema is not None:
             return StepProcessingPlan(message, missed=True)
         return StepProcessingPlan(message, status_update=StatusUpdate("completed"), is_terminal=True)
-    plan = _plan_calls(normalise(step_result), output_schema, tools, known_result, used_call_ids)
-    return plan if refused is None or plan.finish is None else _refuse_output(plan, plan.finish, refused)
+    return _plan_calls(normalise(step_result), output_schema, tools, known_result, used_call_ids)
 
 
 def normalise(step_result: ToolCallsStepResult | StructuredOutputStepResult) -> ToolCallsStepResult:
@@ -219,9 +217,10 @@ def _plan_calls(
     )
 
 
-def _refuse_output(plan: StepProcessingPlan, finish: FinishPlan, reason: str) -> StepProcessingPlan:
+def refuse_output(plan: StepProcessingPlan, reason: str) -> StepProcessingPlan:
     """Return the plan with a failed result for its output, so that the run goes on."""
-    resolved = {**plan.resolved, finish.call_id: failure(reason)}
+    assert plan.finish is not None
+    resolved = {**plan.resolved, plan.finish.call_id: failure(reason)}
     return replace(
         plan, resolved=resolved, status_update=None, is_terminal=False, output=None, finish=None, missed=True
     )
@@ -299,8 +298,9 @@ def failure(message: str) -> Resolved:
     return Resolved(dumps({"error": message}), False)
 
 
-def _failed(code: str, message: str, *, recoverable: bool) -> StepProcessingPlan:
-    update = StatusUpdate("failed", ErrorInfo(code=code, message=message, recoverable=recoverable))
+def failed(code: str, message: str) -> StepProcessingPlan:
+    """Return the plan of a step that ends the run with this error."""
+    update = StatusUpdate("failed", ErrorInfo(code=code, message=message))
     return StepProcessingPlan(None, status_update=update, is_terminal=True)
 
 

@@ -3,13 +3,14 @@ providers require."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from helix.core.agents import AnyAgent
 from helix.core.json import JsonObject, dumps
 from helix.core.messages import AnyMessage, AssistantMessage, SystemMessage, ToolResultMessage, UserMessage
 from helix.core.tools import AnyTool
+from helix.core.verdicts import GUARDS, WITHHELD, Verdict, describe_change, refusal, replacement
 
 FINISH_NUDGE = "Give your final answer now by calling the tool __finish__ with all required fields."
 NOT_EXECUTED = {"status": "not_executed", "reason": "the run ended before this call was started"}
@@ -19,6 +20,9 @@ NOT_ANSWERED = {
 }
 UNKNOWN = {"status": "unknown", "reason": "the call was started, but its outcome was lost; it may have taken effect"}
 CRASHED = "tool_crashed"
+UNANSWERED = "[The message before was not answered.]"
+BY_GUARD = "guard:"
+"""The beginning of `Edit.by` for arguments that a guard replaced."""
 
 
 def crashed_result(tool_name: str, deaths: int) -> JsonObject:
@@ -53,7 +57,7 @@ def build_messages_for_llm(
     """
     prompt = resolve_system_prompt(system_prompt, custom_state)
     built: list[AnyMessage] = [SystemMessage(content=prompt)] if prompt else []
-    built.extend(messages if paired else map(edit_shown, repair_pairs(messages)))
+    built.extend(messages if paired else show_changes(repair_pairs(messages)))
     return with_nudge(built) if force_finish else built
 
 
@@ -64,13 +68,70 @@ def with_nudge(messages: list[AnyMessage]) -> list[AnyMessage]:
     return messages
 
 
-def edit_shown(message: AnyMessage) -> AnyMessage:
-    """Return the message, with a note if a person edited the arguments of its call. The answer with the call remains as
-    the model wrote it."""
-    if not (isinstance(message, ToolResultMessage) and isinstance(edited := message.metadata.get("edited"), dict)):
+def is_changed(message: AnyMessage) -> bool:
+    """Return whether the model sees this message, or a user's message before it, otherwise than it is stored."""
+    match message:
+        case ToolResultMessage():
+            return "edited" in message.metadata
+        case AssistantMessage():
+            return GUARDS in message.metadata
+        case _:
+            return False
+
+
+def show_changes(messages: Sequence[AnyMessage], places: Iterable[int] | None = None) -> list[AnyMessage]:
+    """Return the messages as the model sees them: with a note if the arguments of a call were edited, and with what
+    guards replaced or withheld. `places`: the indexes of messages that are changed. None: all may be."""
+    shown = list(messages)
+    for place in range(len(shown)) if places is None else places:
+        message = shown[place]
+        if isinstance(message, ToolResultMessage):
+            shown[place] = _edit_shown(message)
+        elif isinstance(message, AssistantMessage) and GUARDS in message.metadata:
+            _show_verdicts(shown, place, message)
+    return shown
+
+
+def _edit_shown(message: ToolResultMessage) -> ToolResultMessage:
+    """Return the result, with a note if the arguments of its call were edited. The answer with the call remains as the
+    model wrote it."""
+    if not isinstance(edited := message.metadata.get("edited"), dict):
         return message
-    note = f"\n[A person changed the arguments of this call before it was executed: {dumps(edited.get('arguments'))}]"
+    who = "guard" if str(edited.get("by")).startswith(BY_GUARD) else "person"
+    note = f"\n[A {who} changed the arguments of this call before it was executed: {dumps(edited.get('arguments'))}]"
     return message.model_copy(update={"content": message.content + note})
+
+
+def _show_verdicts(shown: list[AnyMessage], place: int, answer: AssistantMessage) -> None:
+    """Apply the verdicts of this answer to the user's messages before it. A refused answer without calls becomes a note,
+    because no provider takes an empty answer."""
+    found = answer.metadata.get(GUARDS)
+    verdicts = [Verdict.model_validate(one) for one in found] if isinstance(found, list) else []
+    for before in range(place - 1, -1, -1):
+        message = shown[before]
+        if isinstance(message, AssistantMessage):
+            break
+        if isinstance(message, UserMessage) and message.id:
+            shown[before] = show_input(message, verdicts)
+    if (refused := refusal(verdicts, "output")) is not None and not answer.tool_calls:
+        shown[place] = UserMessage(content=f"[{describe_change(refused)}. Answer again.]", metadata=answer.metadata)
+    elif not answer.content and not answer.tool_calls:  # the run ended because an input was blocked
+        shown[place] = UserMessage(content=UNANSWERED, metadata=answer.metadata)
+
+
+def index_of(message: UserMessage) -> str:
+    """Return the message's index in history, which is the same in a copy of the session. Empty if it is not stored."""
+    return message.id.rpartition("_")[2]
+
+
+def show_input(message: UserMessage, verdicts: Sequence[Verdict]) -> UserMessage:
+    """Return the user's message as guards let it pass. A blocked message loses its text and its files."""
+    index = index_of(message)
+    if (blocked := refusal(verdicts, "input", index)) is not None:
+        text = f"[{describe_change(blocked)}]" if blocked.to == "model" else WITHHELD
+        return message.model_copy(update={"content": text, "files": []})
+    replaced = replacement(verdicts, "input", index)
+    return message if replaced is None else message.model_copy(update={"content": str(replaced.value)})
 
 
 def repair_pairs(messages: Sequence[AnyMessage]) -> list[AnyMessage]:

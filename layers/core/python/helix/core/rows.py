@@ -15,6 +15,7 @@ from helix.core.messages import Edit, Record
 from helix.core.status import SessionStatus
 from helix.core.stored import AsStored, Stored
 from helix.core.usage import Usage
+from helix.core.verdicts import NO_VERDICTS, Verdict
 
 
 class ErrorInfo(Record):
@@ -198,5 +199,7 @@ class AttemptRow(Stored):
     """The tokens reserved for the call; see `assumed_micros`."""
     error: str | None = None
     """The error code of a `failed` call. None for other outcomes."""
+    verdicts: list[Verdict] = NO_VERDICTS
+    """The verdicts of guards on the answer of a `failed` call that one of them blocked. Empty for other calls."""
     at: float = 0
     """The time at which the outcome was settled (Unix seconds)."""

@@ -25,6 +25,8 @@ from helix.services.run_stream import RunStream
 CANCEL_S = 15
 """The margin in seconds between the end of a model call and the deadline of its delivery. It leaves time to stage the
 answer or to release the claim."""
+GUARDS_S = 120.0
+"""The maximum number of seconds of a delivery that are left for the guards of an answer."""
 
 
 @dataclass(slots=True)
@@ -131,9 +133,10 @@ class RunContext:
         return self.now() + self.engine.settings.step_time_s <= self.delivery.deadline
 
     def model_time(self) -> float | None:
-        """Return the number of seconds that a model call may take: the time left for this delivery or for a sub-agent's
-        run. None: there is no limit."""
-        end = min(self.delivery.deadline - CANCEL_S, math.inf if self.until is None else self.until)
+        """Return the number of seconds that a model call may take: the time left for this delivery, without that of the
+        guards after it, or for a sub-agent's run. None: there is no limit."""
+        guards_s = min(GUARDS_S, sum(guard.timeout_s for guard in self.agent.guards))
+        end = min(self.delivery.deadline - CANCEL_S - guards_s, math.inf if self.until is None else self.until)
         return None if math.isinf(end) else max(0.0, end - self.now())
 
 

@@ -17,6 +17,7 @@
 | `ModelAsked` | | `before_llm_call` | | |
 | `TextReceived`, `ThinkingReceived`, `OutputReceived` | deltas | | | |
 | `TryFailed` | error, `step_discarded` | | | |
+| `AnswerWithheld` | `step_discarded` | | | |
 | `ModelAnswered` | | `after_llm_call` | | |
 | `ModelCallEnded` | | | `ModelCalls`, ... | chat |
 | `CallsRefused` | errors | | | |
@@ -214,6 +215,16 @@ class TryFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerWithheld:
+    """Text that readers must no longer show, because a guard changed or refused the answer."""
+
+    claim: StepClaim
+    """The claim under which the model was asked."""
+    reason: str
+    """Why the text is taken back."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelAnswered:
     claim: StepClaim
     """The step's claim under which the model was called."""
@@ -361,36 +372,9 @@ class RunCounted:
 
 
 Fact = (
-    RunStarted
-    | RunClaimed
-    | RunBegan
-    | MessagesAdded
-    | StepFolded
-    | CommitsMissed
-    | RunQueued
-    | RunAdmitted
-    | CacheAsked
-    | BudgetRefused
-    | ContextChanged
-    | MessageWaits
-    | ModelAsked
-    | TextReceived
-    | OutputReceived
-    | ThinkingReceived
-    | TryFailed
-    | ModelAnswered
-    | ModelCallEnded
-    | CallsRefused
-    | StepStaged
-    | CallWaits
-    | ToolClaimed
-    | ToolStarted
-    | ToolEnded
-    | CallDone
-    | ChildBegan
-    | ChildAttached
-    | ChildEnded
-    | RunEnded
-    | RunFinished
-    | RunCounted
-)
+    RunStarted | RunClaimed | RunBegan | MessagesAdded | StepFolded | CommitsMissed | RunQueued | RunAdmitted
+    | CacheAsked | BudgetRefused | ContextChanged | MessageWaits | ModelAsked | TextReceived | OutputReceived
+    | ThinkingReceived | TryFailed | AnswerWithheld | ModelAnswered | ModelCallEnded | CallsRefused | StepStaged
+    | CallWaits | ToolClaimed | ToolStarted | ToolEnded | CallDone | ChildBegan | ChildAttached | ChildEnded | RunEnded
+    | RunFinished | RunCounted
+)  # fmt: skip

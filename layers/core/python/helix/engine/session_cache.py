@@ -13,7 +13,8 @@ from weakref import WeakValueDictionary
 
 from helix.core.entries import AnyEntry, AssistantRow
 from helix.core.json import JsonObject, size
-from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage
+from helix.core.messages import AnyMessage, AssistantMessage
+from helix.core.prompt import is_changed
 from helix.core.session_row import SessionRow
 from helix.core.view_row import ViewRow
 
@@ -32,9 +33,9 @@ class Conversation:
     """The first messages of the lineage, without gaps."""
     call_ids: set[str] = field(default_factory=set)
     """The ids of all calls in `messages`, from which new ids must differ."""
-    edited: list[int] = field(default_factory=list)
-    """The indexes in `messages` of results whose call a person edited. The model sees the edit with each of these
-    results."""
+    changed: list[int] = field(default_factory=list)
+    """The indexes in `messages` of results whose call was edited, and of answers with verdicts of guards, which the
+    model sees otherwise than they are stored."""
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -86,8 +87,8 @@ class SessionCache:
             conversation.messages.append(message)
             if isinstance(message, AssistantMessage):
                 conversation.call_ids.update(call.id for call in message.tool_calls)
-            elif isinstance(message, ToolResultMessage) and "edited" in message.metadata:
-                conversation.edited.append(len(conversation.messages) - 1)
+            if is_changed(message):
+                conversation.changed.append(len(conversation.messages) - 1)
         more = sum(MESSAGE_BYTES + len(message.content or "") for message in messages)
         self._grow(session.session_id, session.created_at, more)
 

@@ -13,8 +13,8 @@ from helix.core.agents import AnyAgent
 from helix.core.context_replies import ContextFound, ViewFound
 from helix.core.entries import AnyEntry, AssistantRow, messages_of, parse_entry
 from helix.core.errors import InvalidInputError
-from helix.core.messages import AnyMessage
-from helix.core.prompt import edit_shown, with_nudge
+from helix.core.messages import AnyMessage, UserMessage
+from helix.core.prompt import show_changes, show_input, with_nudge
 from helix.core.row_keys import attempt_sort, message_sort, run_sort
 from helix.core.rows import AttemptRow, LineageRow
 from helix.core.session_row import SessionRow
@@ -136,7 +136,10 @@ async def _view_of(history: History, session: SessionRow, place: _Place) -> View
 
 
 def _messages(place: _Place) -> list[AnyMessage]:
-    return [edit_shown(message) for message in messages_of(place.lineage, 0, place.entries)]
+    """Return the messages as the model saw them. Verdicts on the newest inputs are stored with the step's answer."""
+    messages = show_changes(messages_of(place.lineage, 0, place.entries))
+    verdicts = place.answer.verdicts if place.answer is not None else []
+    return [show_input(m, verdicts) if isinstance(m, UserMessage) else m for m in messages] if verdicts else messages
 
 
 async def _found(history: History, session: SessionRow, view: ViewRow) -> ViewFound:

@@ -71,7 +71,7 @@ async def run_tool(run: RunContext, call: ToolCall, state: JsonObject) -> ToolOu
                 context._deps = await run.engine.dependencies.get(agent, tool.timeout_s)
             result = await asking.watch(_execute(tool, call.request, context))
             result, files = await _read_files(tool, result)
-            content, plain = _checked(agent, tool, result)
+            content, plain = checked_result(agent, tool, result)
             patches = context.tracker.get_patches()
             return ToolOutcome(content, True, plain, patches=patches, usage=_sum(context.usage), files=files)
         except CallAsksError:
@@ -162,9 +162,9 @@ async def _read_files(tool: AnyTool, result: object) -> tuple[object, list[ReadF
     return content.text, content.files
 
 
-def _checked(agent: AnyAgent, tool: AnyTool, result: object) -> tuple[str, bool]:
+def checked_result(agent: AnyAgent, tool: AnyTool, result: object) -> tuple[str, bool]:
     """Return the result's content, and whether it is plain text. The result is validated against the tool's schema and,
-    with `finish_with`, the agent's."""
+    with `finish_with`, the agent's. Raises an exception with a message for the model."""
     schemas = [tool.output_schema]
     if tool.finish_with and agent.function is None:
         schemas.append(agent.output_schema)

@@ -15,15 +15,17 @@ from helix.core.entries import AssistantRow, CallRow
 from helix.core.errors import FileMissingError, InvalidFileError, WorkInProgressError
 from helix.core.files import FilePart
 from helix.core.json import JsonObject, clean_text, dumps
-from helix.core.messages import ToolCallRequest
-from helix.core.prompt import UNKNOWN, crashed_result
+from helix.core.messages import EditedArguments, ToolCallRequest
+from helix.core.prompt import BY_GUARD, UNKNOWN, crashed_result
 from helix.core.tools import AnyTool
 from helix.core.usage import Usage
+from helix.core.verdicts import MAX_REASON, Verdict, about, replacement
 from helix.engine.calls.runner import ToolOutcome, run_tool
 from helix.engine.claims.liveness import HeldClaim, call_claim, release
 from helix.engine.context import RunContext
 from helix.engine.engine import Engine, logger
 from helix.engine.facts import CallDone, CallWaits, ToolClaimed, ToolEnded, ToolStarted
+from helix.engine.guards.results import judge_result
 from helix.engine.history import session_key
 from helix.engine.observers import record, show
 from helix.engine.observers.telemetry import within_tool
@@ -33,8 +35,6 @@ from helix.engine.writing import as_read, call_put, commit, held_by_run
 from helix.ports.state_store import ABSENT, Check, Delete, Key, When
 from helix.services.session_files import NO_FILES
 
-MAX_REASON = 2_000
-"""The maximum length, in characters, of the reason that an approval rule gives."""
 MAX_DEATHS = 3
 """The number of worker deaths after which even a repeatable call is not started again."""
 
@@ -54,11 +54,28 @@ def first_claim(run: RunContext, request: ToolCallRequest, answer: AssistantRow)
         owner=run.delivery.owner,
         inline=run.agent.is_inline(tool),
     )
+    if answer.verdicts and (edited := _guard_edit(answer, request)) is not None:
+        row = row.model_copy(update={"edited": edited})
     if tool is not None and tool.kind == "client":
         return row.model_copy(update={"state": "asked", "ask": "client", "owner": None})
-    if tool is not None and (reason := approval_reason(tool, request)) is not None:
+    if (reason := _approval_reason(tool, executed(request, row), answer)) is not None:
         return row.model_copy(update={"state": "asked", "ask": "approval", "reason": reason or None, "owner": None})
     return _assigned(run, row, answer)
+
+
+def _guard_edit(answer: AssistantRow, request: ToolCallRequest) -> EditedArguments | None:
+    """Return the arguments that guards put in place of the model's, or None."""
+    replaced = replacement(answer.verdicts, "call", request.id)
+    if replaced is None or not isinstance(replaced.value, dict):
+        return None
+    return EditedArguments(by=BY_GUARD + replaced.guard, at=answer.created_at, arguments=replaced.value)
+
+
+def _approval_reason(tool: AnyTool | None, request: ToolCallRequest, answer: AssistantRow) -> str | None:
+    """Return why the call waits for approval, as `approval_reason` does. A guard's reason comes first."""
+    asks = [v.reason for v in about(answer.verdicts, "call", request.id) if v.verdict == "ask"]
+    rule = None if tool is None else approval_reason(tool, request)
+    return next((reason for reason in asks if reason), rule or "") if asks else rule
 
 
 def _assigned(run: RunContext, row: CallRow, answer: AssistantRow) -> CallRow:
@@ -242,7 +259,7 @@ async def _release_unstarted(run: RunContext, view: StepView, row: CallRow) -> N
     key, tool = view.key(row.call_id), run.agent.find_tool(row.tool_name)
     request = view.rows.answer.tool_calls[view.place(row.call_id)]
     approved = row.edited is not None or bool(row.questions)
-    if approved or (tool is not None and approval_reason(tool, request) is not None):
+    if approved or _approval_reason(tool, request, view.rows.answer) is not None:
         back = row.model_copy(update={"state": "approved", "owner": None})
         put = call_put(key, back, as_read(row))
         await commit(run.engine, "release_call", [put], partial(_row_matches, run.engine, key, back))
@@ -294,7 +311,10 @@ async def _execute(run: RunContext, view: StepView, call: ToolStarted, state: Js
     show(run, call)
     try:
         with within_tool(run, call.row):
-            return await _done(run, call.row, await run_tool(run, call, state))
+            outcome, verdicts = await run_tool(run, call, state), list[Verdict]()
+            if run.agent.guards:
+                outcome, verdicts = await judge_result(run, call, outcome)
+            return await _done(run, call.row.model_copy(update={"verdicts": verdicts}), outcome)
     except BaseException as error:
         name = type(error).__name__ if isinstance(error, Exception) else "cancelled"
         show(run, ToolEnded(call.tool, call.request, call.row, begun, error=name))

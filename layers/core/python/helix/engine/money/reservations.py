@@ -21,6 +21,7 @@ from helix.core.run_row import RunRow
 from helix.core.session_row import Block, SessionRow, StepClaim
 from helix.core.usage import Usage
 from helix.engine.engine import Engine, Worst
+from helix.engine.guards.judge_agent import worst_of_judges
 from helix.engine.money.bounds import Estimate, amount, bounded, budget_states, definitions_of, raise_alerts, shorter
 from helix.ports.model import Allowance, LLMGenerateInput
 from helix.services.budget_rows import BudgetState, Demand
@@ -32,6 +33,7 @@ ATTEMPTS = 2
 """The number of attempts whose worst case is reserved if the run's own blocks have room, since an attempt may fail and
 be retried."""
 KEEP_S = 30 * 24 * 3600
+NOTHING = Worst(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +95,14 @@ async def reserve(
     for block in new.blocks:
         block.closed = True
     definitions = definitions_of(new)
-    if not definitions or request.remembered is not None or agent.function is not None:
+    judges = worst_of_judges(engine, agent) if agent.guards and definitions else NOTHING
+    cached = request.remembered is not None or agent.function is not None
+    if not definitions or (cached and judges == NOTHING):
         return Reserved(request)  # no provider is called, so nothing is billed
     now = engine.clock.now()
     held = [_open_block(new, definition, now) for definition in definitions]
-    request, estimate, worst = _worst(engine, request)
+    request, estimate, own = (request, None, NOTHING) if cached else _worst(engine, request)
+    worst = _sum(own, judges)
     cut, rounds = False, 0
     drawn: dict[str, _BudgetBlock] = {}
     while short := [h for h in held if h.free < h.need(worst)]:
@@ -125,21 +130,26 @@ async def reserve(
         tight = [(h, s) for h, s in zip(short, known, strict=True) if s.remaining < h.need(worst) - h.free]
         if not tight and rounds < ROUNDS:
             continue  # another run has since returned its unused amount
-        room = {h.block.budget: h.free for h in held}
+        room = {h.block.budget: h.free - h.need(judges) for h in held}
         for state in known:
             room[state.budget] += max(0, state.remaining)
         output = _affordable(engine, estimate, held, room)
         if estimate is None or output is None or rounds == ROUNDS:
             return await _refuse(engine, agent, new, tight or list(zip(short, known, strict=True)), worst)
         request, estimate = shorter(request, estimate, output)
-        worst, cut = estimate.worst, True
+        own, cut = estimate.worst, True
+        worst = _sum(own, judges)
     if drawn:
         await _alert(engine, new, list(drawn.values()))
     repeats = request.config.max_retries or request.config.fallbacks
     factor = ATTEMPTS if repeats and all(h.free >= ATTEMPTS * h.need(worst) for h in held) else 1
-    micros, tokens = factor * worst.micros, factor * worst.tokens
-    allowance = Allowance(tokens, micros, worst.tokens, worst.micros)
-    return Reserved(replace(request, allowance=allowance), micros, tokens, cut)
+    micros, tokens = factor * own.micros, factor * own.tokens
+    allowance = Allowance(tokens, micros, own.tokens, own.micros)
+    return Reserved(replace(request, allowance=allowance), micros + judges.micros, tokens + judges.tokens, cut)
+
+
+def _sum(one: Worst, other: Worst) -> Worst:
+    return Worst(one.tokens + other.tokens, one.micros + other.micros)
 
 
 async def _open_windows(engine: Engine, new: SessionRow, missing: Sequence[_BudgetBlock]) -> bool:

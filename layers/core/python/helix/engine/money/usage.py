@@ -18,6 +18,7 @@ from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow, StepClaim
 from helix.core.usage import Usage
 from helix.core.usage_parts import COMPLETION, Share, assume, shares, static_model
+from helix.core.verdicts import Verdict
 from helix.engine.engine import Engine, logger
 from helix.engine.history import row_key
 from helix.engine.money.reservations import overrun
@@ -29,10 +30,20 @@ Unheard = Literal["cancelled", "dead"]
 Spelled = dict[str, Scalar]
 
 
-def failed_put(session: SessionRow, model: str | None, usage: Usage, error: str | None, now: float) -> Put:
-    """Put the attempt row of the claimed call, which ended in a final error. Its usage is counted with the run's."""
+def failed_put(
+    session: SessionRow,
+    model: str | None,
+    usage: Usage,
+    error: str | None,
+    now: float,
+    *,
+    verdicts: Sequence[Verdict] = (),
+) -> Put:
+    """Put the attempt row of the claimed call, which ended in a final error. Its usage is counted with the run's.
+    `verdicts`: of the guards that blocked its answer."""
     claim = _claim(session)
-    row = _attempt(claim, "failed", model, now, usage=usage, error=error, **_head(session))
+    fields = {"usage": usage, "error": error, "verdicts": list(verdicts), **_head(session)}
+    row = _attempt(claim, "failed", model, now, **fields)
     return _put(session.session_id, row)
 
 

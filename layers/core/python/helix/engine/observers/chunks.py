@@ -13,6 +13,7 @@ from helix.core.chunks import (
     AnyChunk,
     CheckpointCreatedChunk,
     ContextChangedChunk,
+    CustomEventChunk,
     ErrorChunk,
     MessageQueuedChunk,
     OutputChunk,
@@ -47,6 +48,7 @@ from helix.core.run_row import RunRow
 from helix.core.sequencer import Mark
 from helix.core.session_row import StepClaim
 from helix.core.tools import AnyTool
+from helix.core.verdicts import BLOCKED, GUARD_EVENT, describe_change
 from helix.engine import facts
 from helix.engine.context import RunContext
 from helix.services.run_stream import RUN, Boundary, RunStream, Writer
@@ -65,8 +67,8 @@ def put_chunks(run: RunContext, fact: facts.Fact) -> None:
     match fact:
         case facts.TextReceived() | facts.OutputReceived() | facts.ThinkingReceived():
             _answering(stream, fact.claim, [_piece(fact)])
-        case facts.TryFailed():
-            _answering(stream, fact.claim, _failed_try(fact))
+        case facts.TryFailed() | facts.AnswerWithheld():
+            _answering(stream, fact.claim, _taken_back(fact))
         case facts.StepStaged(row):
             _commit(stream, row)
         case facts.StepFolded(entries, point):
@@ -149,7 +151,10 @@ def _tool_start(row: CallRow, arguments: Any) -> ToolStartChunk:
     )
 
 
-def _failed_try(fact: facts.TryFailed) -> list[AnyChunk]:
+def _taken_back(fact: facts.TryFailed | facts.AnswerWithheld) -> list[AnyChunk]:
+    """Return the chunks that take back the text of an attempt."""
+    if isinstance(fact, facts.AnswerWithheld):
+        return [StepDiscardedChunk(reason=fact.reason)]
     code = getattr(fact.error, "code", "model_error")
     text = text_of(fact.error) if isinstance(fact.error, HelixError) else describe(fact.error)
     chunks: list[AnyChunk] = [ErrorChunk(error=clean_text(text), code=code, recoverable=True)]
@@ -179,7 +184,10 @@ def _refusals(stream: RunStream, fact: facts.CallsRefused) -> None:
     counts = Counter(s.content for s in plan.resolved.values() if not s.success)
     contents = [(parsed_content(content), calls) for content, calls in counts.items()]
     chunks = [
-        ErrorChunk(error=f"{content['error']}{f' ({calls} calls)' if calls > 1 else ''}", code="invalid_tool_call")
+        ErrorChunk(
+            error=f"{content['error']}{f' ({calls} calls)' if calls > 1 else ''}",
+            code=str(content.get("code", "invalid_tool_call")),
+        )
         for content, calls in contents
         if isinstance(content, dict) and "error" in content
     ]
@@ -232,7 +240,19 @@ def _fold(stream: RunStream, row: CheckpointRow, delivered: Sequence[AnyChunk] =
 def _commit(stream: RunStream, row: AssistantRow) -> None:
     """Mark the step's text as final. The log keeps the mark once per attempt."""
     chunk = StepCommittedChunk(model=row.model, usage=row.usage, stop_reason=row.stop_reason)
-    stream.put(Writer("attempt", row.step, row.attempt), [chunk], boundary=COMMITTED)
+    stream.put(Writer("attempt", row.step, row.attempt), [*_verdicts(row), chunk], boundary=COMMITTED)
+
+
+def _verdicts(row: AssistantRow | CallRow) -> list[AnyChunk]:
+    """Return a `custom` chunk for each verdict stored in the row, except for those that allowed a value. An error is added
+    for a refused message or output; a refused call or result has its own."""
+    chunks: list[AnyChunk] = []
+    for verdict in row.verdicts:
+        if verdict.verdict != "allow":
+            chunks.append(CustomEventChunk(event_name=GUARD_EVENT, data=verdict.shown()))
+        if verdict.refuses and not verdict.ends_run and verdict.on in ("input", "output"):
+            chunks.append(ErrorChunk(error=describe_change(verdict), code=BLOCKED, recoverable=True))
+    return chunks
 
 
 def _missed(stream: RunStream, missed: Missed) -> None:
@@ -265,7 +285,7 @@ def _result(stream: RunStream, row: CallRow, version: int = 0, arguments: JsonOb
         arguments=arguments,
         files=row.files,
     )
-    chunks: list[AnyChunk] = [chunk]
+    chunks: list[AnyChunk] = [*_verdicts(row), chunk]
     if row.child is not None and row.claim > 0 and row.by != "plan":
         ended = SubAgentEndChunk(
             parent_tool_call_id=row.call_id,

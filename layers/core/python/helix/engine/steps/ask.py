@@ -27,7 +27,8 @@ from helix.core.estimating import estimate_request
 from helix.core.folding import Fold
 from helix.core.json import JsonObject, text_of
 from helix.core.messages import AnyMessage
-from helix.core.prompt import build_effective_tools, build_messages_for_llm, edit_shown, resolve_system_prompt
+from helix.core.planning import StepProcessingPlan
+from helix.core.prompt import build_effective_tools, build_messages_for_llm, resolve_system_prompt, show_changes
 from helix.core.routes import Route, RouteOption
 from helix.core.routing import (
     BALANCED,
@@ -47,6 +48,7 @@ from helix.core.states import refused_state, typed_state
 from helix.core.steps import AnyStepResult, ErrorStepResult, storable
 from helix.core.tools import FINISH_TOOL_NAME
 from helix.core.usage import Usage
+from helix.core.verdicts import Verdict
 from helix.core.views import RECALL_TOOL, show_history
 from helix.engine.context import RunContext
 from helix.engine.engine import Engine, logger
@@ -149,10 +151,10 @@ class ModelAnswer:
     """The answer, which may be an error. None: the stop came first."""
     stop: StopRow | None = None
     """The interrupt or abort that cancelled the call. None: the model has answered."""
-    refused: str | None = None
-    """Why a check refused the output of the answer. None: all accepted it, or there is none."""
-    check_error: ErrorInfo | None = None
-    """The error of a check that raised, which ends the run. None if none did."""
+    verdicts: Sequence[Verdict] = ()
+    """The verdicts of the agent's guards. They are stored with the answer."""
+    plan: StepProcessingPlan | None = None
+    """The plan of the step that guards and output checks allow. None: the answer has not been planned yet."""
 
 
 def reads_state(agent: AnyAgent) -> bool:
@@ -228,26 +230,27 @@ async def prepare(
 
 
 async def _history(engine: Engine, session: SessionRow, folding: tuple[OpenRows, Fold] | None) -> list[AnyMessage]:
-    """Return the whole history with the fold's messages, and a note at each result whose call a person edited."""
+    """Return the whole history with the fold's messages, as the model sees them."""
     known = await engine.history.conversation(session)
     history: list[AnyMessage] = known.messages[: session.count]
-    for index in known.edited:
-        if index < len(history):
-            history[index] = edit_shown(history[index])
+    changed = [index for index in known.changed if index < len(history)]
     if folding is not None:
-        history.extend(map(edit_shown, folding[1].messages))
-    return history
+        changed.extend(range(len(history), len(history) + len(folding[1].messages)))
+        history.extend(folding[1].messages)
+    return show_changes(history, changed)
 
 
-async def ask_model(run: RunContext, session: SessionRow, prepared: LLMGenerateInput) -> ModelAnswer:
+async def ask_model(
+    run: RunContext, session: SessionRow, prepared: LLMGenerateInput, *, held: bool = False
+) -> ModelAnswer:
     """7: call the model and stream its answer. A stop ends the call immediately. A cached answer is streamed like a new
-    one."""
+    one. `held`: readers get the answer from the caller, once guards have judged it."""
     claim = session.claim
     assert claim is not None
     call = ModelCallEnded(claim, prepared, run.now(), cached=prepared.remembered is not None)
     stream = AnswerStream(run, call, has_output=prepared.output_schema is not None)
     callbacks = stream.callbacks()
-    if claim.summary:  # readers see the summary only once it is written
+    if claim.summary or held:  # readers see the summary only once it is written
         callbacks = LLMStreamCallbacks(on_error=callbacks.on_error)
     request = replace(prepared, callbacks=callbacks, timeout_s=run.model_time())
     await record(run, ModelAsked(request))
@@ -256,7 +259,8 @@ async def ask_model(run: RunContext, session: SessionRow, prepared: LLMGenerateI
     call.begun = run.now()
     result = request.remembered
     if result is not None:
-        stream.show_parts(result)
+        if not held:
+            stream.show_parts(result)
         call.first, call.result = None, result
         show(run, call)
     else:
@@ -268,7 +272,8 @@ async def ask_model(run: RunContext, session: SessionRow, prepared: LLMGenerateI
         if request.chosen and not isinstance(result, ErrorStepResult):
             note_latency(run.engine, result.model, run.now() - call.begun)
         await remember(run.engine, run.agent, session, request, result)
-    stream.show_output(result)
+    if not held:
+        stream.show_output(result)
     await record(run, ModelAnswered(claim, result))
     return ModelAnswer(result)
 

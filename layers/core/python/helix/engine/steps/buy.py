@@ -23,6 +23,8 @@ from helix.engine.compaction import read_request
 from helix.engine.context import RunContext
 from helix.engine.engine import Engine, Outcome, Over, Staged
 from helix.engine.facts import BudgetRefused, CallDone, ChildEnded, StepStaged
+from helix.engine.guards.inputs import ask_guarded
+from helix.engine.guards.outputs import judge_answer
 from helix.engine.history import call_key
 from helix.engine.inbox import AT_ONCE, Arrived, take_messages
 from helix.engine.money.bounds import bind
@@ -34,9 +36,9 @@ from helix.engine.step_view import StepView
 from helix.engine.steps.ask import MAX_LATE, TIMED_OUT, ModelAnswer, ask_model, prepare, reads_state
 from helix.engine.steps.check_output import check_output
 from helix.engine.steps.close import Ending, Folding, after_fold, close_run, fold_checkpoint, folded, stop_run
-from helix.engine.steps.stage import stage
+from helix.engine.steps.stage import plan_answer, stage
 from helix.engine.steps.summary import may_shorten, note_overflow, without_summary, write_summary
-from helix.engine.steps.views import TOO_LONG, Prepared, show_view, write_view
+from helix.engine.steps.views import TOO_LONG, Prepared, ViewPlan, show_view, write_view
 from helix.engine.stops import judge_stop
 from helix.engine.writing import as_read, at_version, entry_put, no_outcome_check, session_put, share_head
 from helix.ports.state_store import Check, Operation, Value
@@ -134,7 +136,8 @@ async def _finish_step(run: RunContext, begun: Begun, rows: OpenRows, stop: Stop
         await _write_refused(run, session, fold)
         return None
     for row in done:  # results from outside the run: its execution may not have waited for their records
-        if row.by in ("answer", "child") or row.questions or may_wait(run.agent.find_tool(row.tool_name)):
+        told = row.by in ("answer", "child") or row.questions or run.agent.guards
+        if told or may_wait(run.agent.find_tool(row.tool_name)):
             show(run, CallDone(row))
         if row.by == "child" and not run.engine.placement.executes_children:  # otherwise its worker did
             await record(run, ChildEnded(row, "completed" if row.success else "failed"))
@@ -211,7 +214,8 @@ async def _buy(run: RunContext, begun: Begun) -> Outcome | None:
         if any(block.draws == new.version for block in new.blocks):
             await _return_draws(run, session)
         return None
-    answer = await ask_model(run, new, reserved.request)  # 7
+    ask = ask_guarded if run.agent.guards else ask_model
+    answer = await ask(run, new, reserved.request)  # 7
     await run.stream.flush()  # 8: the log acknowledges all chunks before the answer is staged
     if answer.stop is not None:
         return await stop_run(run, new, answer.stop)
@@ -240,7 +244,8 @@ async def _take_answer(run: RunContext, new: SessionRow, prepared: Prepared, ans
     """9: write the model's answer. If the write is refused, the cost of the answer is recorded for the run's end, and
     the rows say how to continue. A request for a summary may come at any time, and never causes an answer to be
     lost."""
-    answer = await check_output(run, new, answer)
+    if prepared.plan.summary is None and answer.plan is None:
+        answer = await _plan(run, new, answer, prepared.plan)
     result, session = answer.result, new
     assert result is not None
     while True:
@@ -259,6 +264,15 @@ async def _take_answer(run: RunContext, new: SessionRow, prepared: Prepared, ans
             await note_lost(run.engine, session, result.model, result.usage)
             return None
         session = again
+
+
+async def _plan(run: RunContext, session: SessionRow, answer: ModelAnswer, view: ViewPlan) -> ModelAnswer:
+    """Return the answer with the plan of its step that the agent's guards and output checks allow."""
+    assert answer.result is not None
+    answer = replace(answer, plan=await plan_answer(run, session, answer.result, view))
+    if run.agent.guards:
+        answer = await judge_answer(run, answer)
+    return await check_output(run, session, answer) if run.agent.output_checks else answer
 
 
 async def _expired_attempt(run: RunContext, session: SessionRow, new: SessionRow) -> tuple[int, list[Operation]]:

@@ -40,11 +40,13 @@ _RESULT: TypeAdapter[AnyStepResult] = TypeAdapter(StepResult)
 
 async def find_cached(run: RunContext, request: LLMGenerateInput) -> LLMGenerateInput:
     """Return the request with its cache question and, on a hit, the cached answer. The request is returned unchanged if
-    the agent's policy does not use the cache. Raises `InvalidInputError` for a policy that the cache does not
-    support."""
+    the agent's policy does not use the cache, or if a guard may replace an input. Raises `InvalidInputError` for a
+    policy that the cache does not support."""
     engine, agent, session = run.engine, run.agent, run.session
     policy = request.config.response_cache
     if engine.cache is None or policy is None or agent.function is not None or _too_random(request, policy):
+        return request
+    if any(guard.input is not None for guard in agent.guards):
         return request
     asked = question(request, policy)
     result: AnyStepResult | None = None

@@ -18,8 +18,7 @@ from helix._log import describe
 from helix.core.errors import FatalToolError, InvalidInputError, ToolError
 from helix.core.json import clean_text, dumps, text_of
 from helix.core.output_checks import OutputCheck, OutputContext, count_parameters
-from helix.core.planning import plan_step_processing
-from helix.core.rows import ErrorInfo
+from helix.core.planning import failed, refuse_output
 from helix.core.session_row import SessionRow
 from helix.core.states import refused_state, typed_state
 from helix.engine.context import RunContext
@@ -32,29 +31,26 @@ FAILED = "output_check_failed"
 
 
 async def check_output(run: RunContext, session: SessionRow, answer: ModelAnswer) -> ModelAnswer:
-    """Return the answer with the verdict of the agent's checks on its first valid output."""
-    agent, result, claim = run.agent, answer.result, session.claim
-    if not agent.output_checks or result is None:
-        return answer
-    finish = plan_step_processing(result, output_schema=agent.output_schema).finish
-    if finish is None or claim is None or claim.summary:
+    """Return the answer with the plan that follows from the verdict of the agent's checks on its output."""
+    agent, claim, plan = run.agent, session.claim, answer.plan
+    if plan is None or plan.finish is None or claim is None:
         return answer
     schema: Any = agent.output_schema
     try:
         state = typed_state(agent, await run.engine.history.state(session))
     except InvalidInputError as error:
-        return replace(answer, check_error=ErrorInfo(code="invalid_agent", message=refused_state(agent, error)))
+        return replace(answer, plan=failed("invalid_agent", refused_state(agent, error)))
     context = OutputContext(session.session_id, session.run_id, claim.step, state)
     try:
-        output = schema.model_validate_json(dumps(finish.output), by_alias=True, by_name=True)
+        output = schema.model_validate_json(dumps(plan.finish.output), by_alias=True, by_name=True)
         for check in agent.output_checks:
             reason = await _run_check(check, output, context)
             if reason is not None:
-                return replace(answer, refused=clean_text(reason) or "the output was refused")
+                return replace(answer, plan=refuse_output(plan, clean_text(reason) or "the output was refused"))
     except Exception as error:
         logger.warning("run %s: an output check of agent %r failed", run.run_id, agent.name, exc_info=True)
         text = f"an output check of agent {agent.name!r} raised {describe(error)}"
-        return replace(answer, check_error=ErrorInfo(code=FAILED, message=text))
+        return replace(answer, plan=failed(FAILED, text))
     return answer
 
 

@@ -14,10 +14,9 @@ from itertools import islice
 from helix.core.agents import AnyAgent
 from helix.core.claim_plan import OpenRows
 from helix.core.entries import AnyEntry, AssistantRow, CallRow, ChildRef, message_of
-from helix.core.folding import Next, decide_next, missing
+from helix.core.folding import Next, decide_next, missing, why_refused
 from helix.core.planning import StepProcessingPlan, plan_step_processing
 from helix.core.row_keys import make_run_id, message_sort
-from helix.core.rows import ErrorInfo
 from helix.core.session_row import OpenStep, SessionRow
 from helix.core.steps import AnyStepResult
 from helix.core.usage_parts import with_answer
@@ -40,27 +39,13 @@ from helix.ports.state_store import Operation, Update
 
 async def stage(run: RunContext, session: SessionRow, answer: ModelAnswer, view: ViewPlan) -> Outcome | None:
     """Write the answer. None: the write was refused."""
-    agent = run.agent
     result = answer.result
     assert result is not None
-    schema = None if agent.function is not None else agent.output_schema
-    used = await run.engine.history.call_ids(session)
-    history = await run.engine.history.messages(session)
-    recalls = view.recalls(agent)
-    plan = plan_step_processing(
-        result,
-        output_schema=schema,
-        tools=lambda name: RECALL_TOOL if recalls and name == RECALL else agent.find_tool(name),
-        known_result=lambda call: recall_result(call, history) if recalls and call.name == RECALL else None,
-        used_call_ids=used,
-        refused=answer.refused,
-    )
-    if answer.check_error is not None:
-        return await _fail(run, session, answer.check_error, result)
+    plan = answer.plan
+    assert plan is not None
     if plan.assistant_message_plan is None:
-        assert plan.status_update is not None
-        return await _fail(run, session, plan.status_update.error, result)
-    row = _answer_row(run.engine, session, plan, result)
+        return await _fail(run, session, plan, answer)
+    row = _answer_row(run.engine, session, plan, answer)
     show(run, CallsRefused(plan, row))
     if len(row.tool_calls) > run.engine.settings.calls_at_once:
         resolved = {call_id: (given.content, given.success) for call_id, given in plan.resolved.items()}
@@ -70,9 +55,27 @@ async def stage(run: RunContext, session: SessionRow, answer: ModelAnswer, view:
     return await _commit(run, session, plan, row)
 
 
-def _answer_row(engine: Engine, session: SessionRow, plan: StepProcessingPlan, result: AnyStepResult) -> AssistantRow:
-    message, claim = plan.assistant_message_plan, session.claim
-    assert message is not None and claim is not None
+async def plan_answer(
+    run: RunContext, session: SessionRow, result: AnyStepResult, view: ViewPlan
+) -> StepProcessingPlan:
+    """Return the plan for the model's answer, which was asked under this view."""
+    agent = run.agent
+    schema = None if agent.function is not None else agent.output_schema
+    used = await run.engine.history.call_ids(session)
+    history = await run.engine.history.messages(session)
+    recalls = view.recalls(agent)
+    return plan_step_processing(
+        result,
+        output_schema=schema,
+        tools=lambda name: RECALL_TOOL if recalls and name == RECALL else agent.find_tool(name),
+        known_result=lambda call: recall_result(call, history) if recalls and call.name == RECALL else None,
+        used_call_ids=used,
+    )
+
+
+def _answer_row(engine: Engine, session: SessionRow, plan: StepProcessingPlan, answer: ModelAnswer) -> AssistantRow:
+    message, claim, result = plan.assistant_message_plan, session.claim, answer.result
+    assert message is not None and claim is not None and result is not None
     children = {}
     for call in plan.pending_sub_agent_calls:  # created here, so that no delivery can start a second child
         ref = ChildRef(
@@ -97,6 +100,7 @@ def _answer_row(engine: Engine, session: SessionRow, plan: StepProcessingPlan, r
         without_reasoning=result.without_reasoning,
         view=session.context.view,
         phase=result.phase,
+        verdicts=list(answer.verdicts),
         usage=result.usage,
         created_at=engine.clock.now(),
     )
@@ -202,21 +206,31 @@ async def _commit(run: RunContext, session: SessionRow, plan: StepProcessingPlan
 def _next(
     agent: AnyAgent, plan: StepProcessingPlan, row: AssistantRow, calls: list[CallRow], run_steps: int, misses: int
 ) -> Next:
+    if plan.status_update is not None and plan.status_update.error is not None:
+        return Next("failed", error=plan.status_update.error)
     if plan.is_terminal and plan.finish is None:
         return Next("completed", reason="text")
     if plan.missed and not row.tool_calls:
-        return missing(agent, misses, "output_missing", "the model ended without its structured output")
+        code, message = why_refused(row) or ("output_missing", "the model ended without its structured output")
+        return missing(agent, misses, code, message)
     return decide_next(agent, row, calls, run_steps=run_steps, misses=misses)
 
 
-async def _fail(run: RunContext, session: SessionRow, error: ErrorInfo | None, result: AnyStepResult) -> Outcome | None:
-    """End the run after a final model error. The call is settled, and nothing is added to history."""
-    now = run.now()
+async def _fail(run: RunContext, session: SessionRow, plan: StepProcessingPlan, answer: ModelAnswer) -> Outcome | None:
+    """End the run after a final model error, or because a guard blocked the answer. The call is settled, and nothing is
+    added to history."""
+    now, result = run.now(), answer.result
+    assert result is not None and plan.status_update is not None
+    error = plan.status_update.error
     new = run.next_version(session, run_steps=session.run_steps + 1)
     settle(run.engine, new, result.usage)
     new.run_parts = with_answer(new.run_parts, run.agent, result.model, result.usage)
     ended = end(new, End("failed", error=error), now)
-    call = failed_put(session, result.model, result.usage, error.code if error is not None else None, now)
+    code = error.code if error is not None else None
+    verdicts = [
+        verdict for verdict in answer.verdicts if verdict.on != "input"
+    ]  # those are judged with the next answer
+    call = failed_put(session, result.model, result.usage, code, now, verdicts=verdicts)
     ops: list[Operation] = [session_put(new, at_version(session)), ended, call]
     if not await run.commit("end_failed", ops, lambda: ended_so(run, session, "failed"), new):
         return None
