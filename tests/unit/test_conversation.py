@@ -213,6 +213,7 @@ def test_every_chunk_that_writers_know_makes_a_change(stream: Stream) -> None:
         "sub_agent_id": "s", "sub_agent_type": "a", "status": "completed", "event_name": "e", "patches": [], "error": "e",
         "output": 1, "previous_run_id": "r", "mode": "continue", "queued": 1, "expires_at": 1.0, "checkpoint_id": "k",
         "step_count": 1, "message_count": 1, "superseded_run_id": "r", "by_run_id": "q", "reason": "r",
+        "queued_id": "q", "state": "waiting",
     }  # fmt: skip
     stream.chunk(text("x"))
     for step, (kind, cls) in enumerate(c.CHUNK_CLASSES.items(), 2):
