@@ -1120,6 +1120,10 @@ export interface AskedQuestion {
    */
   data: unknown;
   /**
+   * The policy after `timeout_s`. `deny` fails the call, `fail` also the run, and `default` answers with `default`.
+   */
+  on_timeout: "deny" | "fail" | "default";
+  /**
    * Why the tool did not accept the last answer. None if the question was not asked before.
    */
   problem: string | null;
@@ -1127,6 +1131,14 @@ export interface AskedQuestion {
    * The text that the person reads.
    */
   text: string;
+  /**
+   * Whether the answer is the default, because none came in time.
+   */
+  timed_out: boolean;
+  /**
+   * How many seconds the question waits. None: forever.
+   */
+  timeout_s: number | null;
 }
 /**
  * The result of a call, sent once per call.
@@ -2990,6 +3002,10 @@ export interface Pending {
    * Who edited the arguments in an earlier approval, and when. The outcome of that execution is unknown. None if the arguments are the model's.
    */
   edited: Edit | null;
+  /**
+   * The time (Unix seconds) when the wait ends without a response. None: never.
+   */
+  expires_at: number | null;
   /**
    * The kind of response that the call waits for. `approval`: a person's approval. `client`: the result of a tool that the client executes. `unknown`: a decision about the outcome of a call whose worker died. `question`: the answers to the tool's `questions`. `child`: the call's sub-agent is paused or interrupted.
    */

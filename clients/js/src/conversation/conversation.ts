@@ -15,7 +15,12 @@ type ChunkOf<Type extends StreamChunk["type"]> = Extract<StreamChunk, { type: Ty
 
 /** The questions with the values that the stream leaves out. */
 const filled = (questions: readonly Partial<AskedQuestion>[] = []): AskedQuestion[] =>
-  questions.map((one) => ({ text: "", answer_schema: {}, problem: null, answered: false, data: null, ...one }));
+  questions.map((one) => ({ ...NO_QUESTION, ...one }));
+
+const NO_QUESTION: AskedQuestion = {
+  ...{ text: "", answer_schema: {}, problem: null, answered: false, data: null },
+  ...{ timeout_s: null, on_timeout: "deny", default: null, timed_out: false },
+};
 
 /** The conversation of a session. That of the root session receives the messages of the whole stream. */
 export class Conversation {
