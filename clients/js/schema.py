@@ -25,6 +25,7 @@ from helix.core.handles import AgentResult
 from helix.core.refusals import RemoteError
 from helix.core.replies import REPLIES
 from helix.core.requests import AnyRequest
+from helix.core.rows import AskedQuestion
 from helix.core.usage import Usage
 from helix.core.wire import StreamMessage
 
@@ -104,6 +105,7 @@ def schema() -> dict[str, Any]:
         "defaults": {
             "chunk": _defaults(ChunkBase),
             "usage": _defaults(Usage),
+            "question": _defaults(AskedQuestion),
             "types": {kind: own for kind, cls in chunks.items() if (own := _own_defaults(cls))},
         },
         "codes": sorted({cls.code for cls in vars(errors).values() if _is_error(cls)} | {RemoteError.code}),

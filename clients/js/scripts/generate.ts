@@ -53,6 +53,7 @@ ${schema.codes.map((code: string) => `  | ${JSON.stringify(code)}`).join("\n")};
 export const DEFAULTS: {
   chunk: object;
   usage: object;
+  question: object;
   types: Record<string, object>;
 } = ${JSON.stringify(schema.defaults, null, 2)};
 `;

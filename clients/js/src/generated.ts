@@ -1120,7 +1120,11 @@ export interface AskedQuestion {
    */
   data: unknown;
   /**
-   * The policy after `timeout_s`. `deny` fails the call, `fail` also the run, and `default` answers with `default`.
+   * The answer if none came in time. None without the policy `default`.
+   */
+  default_answer: unknown;
+  /**
+   * The policy after `timeout_s`. `deny` fails the call, `fail` also the run, and `default` gives the `default_answer`.
    */
   on_timeout: "deny" | "fail" | "default";
   /**
@@ -4889,6 +4893,7 @@ export type ServiceErrorCode =
 export const DEFAULTS: {
   chunk: object;
   usage: object;
+  question: object;
   types: Record<string, object>;
 } = {
   "chunk": {
@@ -4900,6 +4905,16 @@ export const DEFAULTS: {
     "session_id": "",
     "step": 0,
     "timestamp": 0
+  },
+  "question": {
+    "answer_schema": {},
+    "answered": false,
+    "data": null,
+    "default_answer": null,
+    "on_timeout": "deny",
+    "problem": null,
+    "timed_out": false,
+    "timeout_s": null
   },
   "types": {
     "context_changed": {

@@ -1,6 +1,6 @@
 // The wire format of a stream, and what a message is to a reader.
 import { HelixError } from "./errors.ts";
-import { DEFAULTS, type StreamChunk, type StreamMessage as Sent } from "./generated.ts";
+import { type AskedQuestion, DEFAULTS, type StreamChunk, type StreamMessage as Sent } from "./generated.ts";
 
 /**
  * A message of a stream. `kind` is `chunk`, or `end`, `fail` or `paused` where a run's part of the stream closes; then `status`
@@ -36,8 +36,13 @@ export function chunkOf(message: StreamMessage): StreamChunk {
   if (chunk["type"] === "step_committed" && chunk["usage"] !== null) {
     chunk["usage"] = { ...DEFAULTS.usage, ...(chunk["usage"] as object) };
   }
+  if (Array.isArray(chunk["questions"])) chunk["questions"] = questionsIn(chunk["questions"]);
   return chunk as unknown as StreamChunk;
 }
+
+/** The questions with the values that the stream leaves out. */
+export const questionsIn = (sent: readonly object[]): AskedQuestion[] =>
+  sent.map((question) => ({ ...structuredClone(DEFAULTS.question), ...question }) as AskedQuestion);
 
 /** The word of the log that everything before is lost: it is in no run's name. */
 export function isResync(message: StreamMessage): boolean {

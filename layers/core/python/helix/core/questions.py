@@ -105,7 +105,14 @@ class Question(Generic[T]):
 
     def asked(self, problem: str | None = None) -> AskedQuestion:
         """Return the question as it is stored. `problem`: why the last answer did not fit."""
-        return AskedQuestion(text=self.text, answer_schema=self.answer_schema, problem=problem, **self._timeout)
+        return AskedQuestion(
+            text=self.text,
+            answer_schema=self.answer_schema,
+            problem=problem,
+            timeout_s=self._timeout.get("timeout_s"),
+            on_timeout=self._timeout.get("on_timeout", "deny"),
+            default_answer=self._timeout.get("default"),
+        )
 
     def is_same(self, stored: AskedQuestion) -> bool:
         return (self.text, self.answer_schema) == (stored.text, stored.answer_schema)
@@ -164,7 +171,7 @@ def with_defaults(questions: Sequence[AskedQuestion]) -> list[AskedQuestion]:
     return [
         question
         if question.answered
-        else question.model_copy(update={"answered": True, "data": question.default, "timed_out": True})
+        else question.model_copy(update={"answered": True, "data": question.default_answer, "timed_out": True})
         for question in questions
     ]
 

@@ -47,8 +47,9 @@ class AskedQuestion(Record):
     timeout_s: float | None = None
     """How many seconds the question waits. None: forever."""
     on_timeout: Literal["deny", "fail", "default"] = "deny"
-    """The policy after `timeout_s`. `deny` fails the call, `fail` also the run, and `default` answers with `default`."""
-    default: JsonValue = None
+    """The policy after `timeout_s`. `deny` fails the call, `fail` also the run, and `default` gives the
+    `default_answer`."""
+    default_answer: JsonValue = None
     """The answer if none came in time. None without the policy `default`."""
     timed_out: bool = False
     """Whether the answer is the default, because none came in time."""
