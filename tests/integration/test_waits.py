@@ -9,9 +9,19 @@ import pytest
 from pydantic import BaseModel
 from tests.support_run import Text, World, a_tool, agent, call, calls, eventually, history, play, result_of, results
 
-from helix import Agent, Confirmation, Question, ToolContext, tool
+from helix import (
+    Agent,
+    Confirmation,
+    LocalExecutor,
+    MemoryStateStore,
+    Question,
+    ScriptedModel,
+    ToolContext,
+    tool,
+)
 from helix.core.delivery import Delivery
 from helix.core.errors import CallNotPendingError, DefinitionError, InvalidInputError
+from helix.core.registry import AgentRegistry
 from helix.core.tools import create_sub_agent_tool
 from helix.engine.claims.timeouts import end_wait
 from helix.services.waits import read_waits
@@ -147,6 +157,25 @@ async def test_a_sub_agents_wait_ends_and_wakes_its_parent(world: World) -> None
     assert result.pending[0].kind == "child"
     assert (await ended(executor, handle.session_id)).status == "completed"
     assert results(await history(executor, handle.session_id)) == ['{"text":"not paid"}']
+
+
+def test_an_executor_that_is_used_in_two_event_loops() -> None:
+    who = agent(tools=[pay(answer_timeout_s=0.5)])
+    executor = LocalExecutor(
+        MemoryStateStore(),
+        model=ScriptedModel([calls(call("pay", text="rent")), "Then not."]),
+        registry=AgentRegistry(),
+    )
+
+    async def begin() -> str:
+        handle, _, _ = await play(executor, who)
+        return handle.session_id
+
+    async def end(session_id: str) -> Any:
+        async with executor:
+            return await ended(executor, session_id)
+
+    assert asyncio.run(end(asyncio.run(begin()))).status == "completed"
 
 
 def test_a_wait_that_cannot_be() -> None:

@@ -154,7 +154,7 @@ class LocalExecutor(Executor):
     async def close(self) -> None:
         """Stop this process's runs at their current point, and release their claims, so that `resume` works at once. Close
         the store."""
-        tasks = [*self._tasks.values(), *([self._timer] if self._timer is not None else [])]
+        tasks = [*self._tasks.values(), *([self._timer] if self._timer is not None and self._is_watching() else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -230,9 +230,16 @@ class LocalExecutor(Executor):
 
     def _watch_waits(self) -> None:
         """Look at the waits of the store now, and watch them while there are any."""
-        self._new_waits.set()
-        if self._timer is None or self._timer.done():
+        if not self._is_watching():
+            self._new_waits = asyncio.Event()
             self._timer = asyncio.get_running_loop().create_task(self._end_waits(), name="helix:waits")
+        self._new_waits.set()
+
+    def _is_watching(self) -> bool:
+        """Return whether a task of this event loop watches the waits. A caller may use the executor in several loops, one
+        after the other."""
+        timer = self._timer
+        return timer is not None and not timer.done() and timer.get_loop() is asyncio.get_running_loop()
 
     async def _end_waits(self) -> None:
         """End the waits whose deadlines pass, of this process's sessions and of others in the store, until there are none.
