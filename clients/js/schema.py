@@ -26,6 +26,7 @@ from helix.core.handles import AgentResult
 from helix.core.refusals import RemoteError
 from helix.core.replies import REPLIES
 from helix.core.requests import AnyRequest
+from helix.core.rows import AskedQuestion
 from helix.core.usage import Usage
 from helix.core.wire import StreamMessage
 
@@ -106,6 +107,7 @@ def schema() -> dict[str, Any]:
             "chunk": _defaults(ChunkBase),
             "usage": _defaults(Usage),
             "file": _defaults(FilePart),
+            "question": _defaults(AskedQuestion),
             "types": {kind: own for kind, cls in chunks.items() if (own := _own_defaults(cls))},
         },
         "ui_fields": {kind: cls.ui_fields for kind, cls in chunks.items() if cls.ui_fields},

@@ -206,6 +206,16 @@ async def a_message_instead_of_an_answer(stage: Stage) -> None:
 
 
 @scenario
+async def questions_of_a_tool(stage: Stage) -> None:
+    result = await stage.run("talker", plan(use(call("survey"), call("look", topic="y")), say("Noted.")))
+    assert [question.text for question in result.pending[0].questions] == ["Which colour?"]
+    assert (await stage.answer("talker", result.pending[0], data="blue", round=1)).status == "paused"
+    assert (await stage.answer("talker", "call_0", data=[3, "it fits"])).status == "completed"
+    seen: Any = (await stage.executor.sessions.get(stage.session)).custom_state["seen"]
+    assert sorted(seen) == ["3 blue", "y"]
+
+
+@scenario
 async def a_tool_of_the_client(stage: Stage) -> None:
     result = await stage.run("talker", plan(use(call("form", question="colour?")), say("Noted.")))
     assert (await stage.answer("talker", result.pending[0], data={"colour": "blue"})).status == "completed"

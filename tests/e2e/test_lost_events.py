@@ -236,3 +236,18 @@ def objects(cloud: CloudForTests, session: str) -> int:
     """Return the number of the session's objects in the bucket."""
     found = cloud.aws("s3").list_objects_v2(Bucket=cloud.cloud.outputs["BucketName"], Prefix="overflow/")
     return sum(f"/{quote(session, safe='')}/" in one["Key"] for one in found.get("Contents", ()))
+
+
+async def test_a_wait_that_nobody_answers(play: Play) -> None:
+    """The sweep after its deadline denies the call, and starts the run that goes on."""
+    talker = play.executor.agents.named("talker")
+    await play.executor.execute(talker, plan(use(call("hasty", topic="x")), say("Then not.")), session_id=play.session)
+    assert await play.status("paused")
+    (pending,) = (await play.executor.sessions.get(play.session)).pending
+    assert pending.expires_at is not None
+    await asyncio.sleep(max(0.0, pending.expires_at - time.time()) + 0.1)  # the functions have the real clock
+    await play.minute()
+    await play.status("completed")
+    await play.quiet()
+    messages = (await play.executor.sessions.get_messages(play.session)).messages
+    assert [message.content for message in messages][-2:] == ['{"error":"denied: no answer came in time"}', "Then not."]

@@ -163,6 +163,27 @@ async def test_an_mcp_client_shows_a_field_for_each_answer(mode: str) -> None:
     assert schemas[1][1]["required"] == ["size", "count", "answer_2"]
 
 
+async def test_an_mcp_client_without_forms_gets_the_questions() -> None:
+    pytest.importorskip("mcp")
+    from tests.support_mcp_server import client_of as mcp_client
+    from tests.support_mcp_server import on_http
+
+    from helix.mcp import app
+
+    who = agent("desk", tools=[book])
+    async with executor_of([calls(call("book")), "Done."], who) as executor, on_http(app(executor)) as url:
+        async with mcp_client(url, mode="legacy") as client:
+            paused = (await client.call_tool("desk", {"message": "go"})).structured_content
+            for data in ("aisle", [{"size": "large", "count": 2}, "thanks"]):
+                (pending,) = paused["pending"]
+                given = {"session_id": paused["session_id"], "run_id": paused["run_id"], "call_id": pending["call_id"]}
+                paused = (
+                    await client.call_tool("helix__answer", {**given, "approved": True, "data": data})
+                ).structured_content
+    assert [each["text"] for each in pending["questions"]] == ["Which meal?", "A note?"]
+    assert (paused["status"], paused["output"]) == ("completed", "Done.")
+
+
 AGENTS = '''
 from pydantic import BaseModel
 

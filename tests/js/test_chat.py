@@ -9,7 +9,7 @@ from tests.js.test_client import QUICK
 from tests.support_gateway import WORDS, FaultySockets, executor_of, served
 from tests.support_run import Gate, Text, a_tool, agent, call, calls, gated
 
-from helix import ScriptedModel, create_sub_agent_tool
+from helix import Question, ScriptedModel, ToolContext, create_sub_agent_tool, tool
 from helix.adapters.models.scripted import Entry
 
 pytestmark = pytest.mark.slow
@@ -82,6 +82,30 @@ async def test_several_approvals_one_with_other_arguments_and_one_denied(typescr
         shown = [part for part in messages[1]["parts"] if part["type"] == "dynamic-tool"]
         assert [part["state"] for part in shown] == ["output-available", "output-available", "output-denied"]
         assert [part.get("output") for part in shown] == ["refunded A", "refunded b", None]
+
+
+async def test_a_question_is_a_part_that_the_page_answers(typescript: Any) -> None:
+    """The page goes on by itself after its answer, and shows each answer."""
+
+    @tool
+    async def book(ctx: ToolContext) -> str:
+        """Book."""
+        seat = await ctx.ask(Question("Which seat?", choices=["window", "aisle"]))
+        return f"{seat} {await ctx.ask(Question('How many?', schema=int))}"
+
+    executor = executor_of([calls(call("book"), content="One moment. "), "Booked."], agent("helper", tools=[book]))
+    async with served(executor) as (gateway, _), Page(typescript, gateway.url) as page:
+        messages = await page(["say", "Book"])
+        assert call_parts(messages[1]) == [("call_0", "output-available"), ("call_0?1", "input-available")]
+        await page(["output", "call_0?1", "aisle"], ["ready"])
+        messages = await page(["output", "call_0?2", 2], ["shows", "Booked."], ["ready"])
+        assert page.problems == []
+        shown = [part for part in messages[1]["parts"] if part["type"] == "dynamic-tool"]
+        assert [(part["toolCallId"], part.get("output")) for part in shown] == [
+            ("call_0", "aisle 2"),
+            ("call_0?1", "aisle"),
+            ("call_0?2", 2),
+        ]
 
 
 async def test_the_approval_of_a_sub_agents_call(typescript: Any) -> None:

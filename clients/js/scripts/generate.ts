@@ -62,6 +62,7 @@ export const DEFAULTS: {
   chunk: object;
   usage: object;
   file: object;
+  question: object;
   types: Record<string, object>;
 } = ${JSON.stringify(schema.defaults, null, 2)};
 `;

@@ -1276,6 +1276,14 @@ export interface AskedQuestion {
    */
   data: unknown;
   /**
+   * The answer if none came in time. None without the policy `default`.
+   */
+  default_answer: unknown;
+  /**
+   * The policy after `timeout_s`. `deny` fails the call, `fail` also the run, and `default` gives the `default_answer`.
+   */
+  on_timeout: "deny" | "fail" | "default";
+  /**
    * Why the tool did not accept the last answer. None if the question was not asked before.
    */
   problem: string | null;
@@ -1283,6 +1291,14 @@ export interface AskedQuestion {
    * The text that the person reads.
    */
   text: string;
+  /**
+   * Whether the answer is the default, because none came in time.
+   */
+  timed_out: boolean;
+  /**
+   * How many seconds the question waits. None: forever.
+   */
+  timeout_s: number | null;
 }
 /**
  * The result of a call, sent once per call.
@@ -3147,6 +3163,10 @@ export interface Pending {
    * The edit of the arguments in an earlier approval. The outcome of that execution is unknown. None if the arguments are the model's.
    */
   edited: Edit | null;
+  /**
+   * The time (Unix seconds) when the wait ends without a response. None: never.
+   */
+  expires_at: number | null;
   /**
    * The kind of response that the call waits for. `approval`: a person's approval. `client`: the result of a tool that the client executes. `unknown`: a decision about the outcome of a call whose worker died. `question`: the answers to the tool's `questions`. `child`: the call's sub-agent is paused or interrupted.
    */
@@ -5129,6 +5149,7 @@ export const DEFAULTS: {
   chunk: object;
   usage: object;
   file: object;
+  question: object;
   types: Record<string, object>;
 } = {
   "chunk": {
@@ -5150,6 +5171,16 @@ export const DEFAULTS: {
     "size": 0,
     "url": null,
     "width": null
+  },
+  "question": {
+    "answer_schema": {},
+    "answered": false,
+    "data": null,
+    "default_answer": null,
+    "on_timeout": "deny",
+    "problem": null,
+    "timed_out": false,
+    "timeout_s": null
   },
   "types": {
     "context_changed": {

@@ -1,6 +1,8 @@
 // The wire format of a stream, and what a message is to a reader.
 import { HelixError } from "./errors.ts";
-import { DEFAULTS, type NoticeChunk, NOTICES, type StreamChunk, type StreamMessage as Sent } from "./generated.ts";
+import {
+  type AskedQuestion, DEFAULTS, type NoticeChunk, NOTICES, type StreamChunk, type StreamMessage as Sent,
+} from "./generated.ts";
 
 /**
  * A message of a stream. `kind` is `chunk`, or `end`, `fail` or `paused` where a run's part of the stream closes; then `status`
@@ -37,8 +39,13 @@ export function chunkOf(message: StreamMessage): StreamChunk {
     chunk["usage"] = { ...DEFAULTS.usage, ...(chunk["usage"] as object) };
   }
   if (chunk["type"] === "tool_end") chunk["files"] = (chunk["files"] as object[]).map((file) => ({ ...DEFAULTS.file, ...file }));
+  if (Array.isArray(chunk["questions"])) chunk["questions"] = questionsIn(chunk["questions"]);
   return chunk as unknown as StreamChunk;
 }
+
+/** The questions with the values that the stream leaves out. */
+export const questionsIn = (sent: readonly object[]): AskedQuestion[] =>
+  sent.map((question) => ({ ...structuredClone(DEFAULTS.question), ...question }) as AskedQuestion);
 
 /** Whether the chunk's readers show it by `NOTICES` alone. */
 export function isNotice(chunk: StreamChunk): chunk is NoticeChunk {

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from helix.core.context import ToolContext
 from helix.core.errors import FatalToolError
 from helix.core.files import Image
+from helix.core.questions import Question
 from helix.core.tools import define_tool, tool
 from helix.core.usage import Usage
 
@@ -191,4 +192,41 @@ async def care(mark: str) -> str:
     return "done by your leave"
 
 
-ALL = [look, add, note, count, gated, form, boom, fatal, wait, linger, big, grow, shout, draw, again, once, care]
+@tool(timeout_s=TOOL_S)
+async def survey(ctx: ToolContext[Notes]) -> str:
+    """Ask twice, and note the answers."""
+    begin(ctx)
+    colour = await ctx.ask(Question("Which colour?", choices=["red", "blue"]))
+    size, why = await ctx.ask(Question("Which size?", schema=int), Question("Why?"))
+    ctx.update_state(lambda notes: notes.seen.append(f"{size} {colour}"))
+    return f"{size} {colour}, because {why}"
+
+
+@tool(timeout_s=TOOL_S, require_approval=True, answer_timeout_s=1)
+async def hasty(topic: str, ctx: ToolContext[Notes]) -> str:
+    """Do what a person must allow soon."""
+    begin(ctx)
+    return f"{topic}: allowed"
+
+
+ALL = [
+    look,
+    add,
+    note,
+    count,
+    survey,
+    hasty,
+    gated,
+    form,
+    boom,
+    fatal,
+    wait,
+    linger,
+    big,
+    grow,
+    shout,
+    draw,
+    again,
+    once,
+    care,
+]

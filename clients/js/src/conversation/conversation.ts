@@ -2,7 +2,7 @@
 // readers show: what `helix.core.conversation` makes of them in Python. The same messages give the same items and the same
 // changes. A sub-agent has its own conversation below the call that started it. The text of a discarded attempt stays in its
 // step, which says that it is discarded.
-import type { AskedQuestion, Edit, FilePart, Pending, SessionSnapshot, StreamChunk, ToolResultMessage } from "../generated.ts";
+import type { Edit, FilePart, Pending, SessionSnapshot, StreamChunk, ToolResultMessage } from "../generated.ts";
 import { chunkOf, isNotice, lineOf, type StreamMessage } from "../wire.ts";
 import { Attempts } from "./attempts.ts";
 import { type Change, CONTINUES } from "./changes.ts";
@@ -12,10 +12,6 @@ export type StoredMessage = SessionSnapshot["messages"][number];
 /** By call, the session and the agent of its sub-agent. */
 export type Children = ReadonlyMap<string, { id: string; agent: string }>;
 type ChunkOf<Type extends StreamChunk["type"]> = Extract<StreamChunk, { type: Type }>;
-
-/** The questions with the values that the stream leaves out. */
-const filled = (questions: readonly Partial<AskedQuestion>[] = []): AskedQuestion[] =>
-  questions.map((one) => ({ text: "", answer_schema: {}, problem: null, answered: false, data: null, ...one }));
 
 /** The conversation of a session. That of the root session receives the messages of the whole stream. */
 export class Conversation {
@@ -145,7 +141,7 @@ export class Conversation {
       const call = this.calls.get(one.call_id) ?? this.#add(this.#lastStep(), one.call_id, one.tool_name, one.arguments);
       [call.state, call.kind, call.reason] = ["waiting", one.kind, one.reason ?? call.reason];
       if (Object.keys(one.parameters ?? {}).length > 0) call.parameters = one.parameters;
-      if (one.questions?.length) call.questions = filled(one.questions);
+      if (one.questions?.length) call.questions = one.questions;
       call.round = one.round || call.round;
       found.push(call);
     }
@@ -327,12 +323,12 @@ export class Conversation {
       case "tool_start":
         // An execution that asked questions did not fail.
         [call.arguments, call.state, call.attempt] = [chunk.arguments, "running", chunk.attempt - call.round];
-        [call.edited, call.questions] = [chunk.edited ?? call.edited, filled(chunk.questions)];
+        [call.edited, call.questions] = [chunk.edited ?? call.edited, chunk.questions];
         return { type: "CallStarted", call };
       case "tool_approval_request":
         [call.arguments, call.state, call.kind] = [chunk.input, "waiting", chunk.kind];
         [call.parameters, call.reason] = [chunk.parameters, chunk.reason];
-        [call.questions, call.round] = [filled(chunk.questions), chunk.round];
+        [call.questions, call.round] = [chunk.questions, chunk.round];
         return { type: "CallAsked", call };
       case "tool_end":
         if (!known) call.arguments = chunk.arguments ?? {};

@@ -151,8 +151,11 @@ class CallRow(Stored):
     run_id: str | None = None
     """The run that the claim belongs to, or that settled the call."""
     deadline: float | None = None
-    """The time when the claim expires (Unix seconds). None for a sub-agent's call, which ends when the sub-agent
-    does."""
+    """The time when the claim expires, or when an `asked` call has waited long enough (Unix seconds). None for a
+    sub-agent's call, which ends when the sub-agent does, and for a call that waits forever."""
+    on_timeout: Literal["deny", "fail", "default"] = "deny"
+    """The policy for an `asked` call at its deadline. `deny` fails the call, `fail` also the run, and `default` gives the
+    questions their default answers."""
     deaths: int = 0
     """The number of workers that died while executing the call. After three deaths the call is not started again."""
     released: bool = False
@@ -197,8 +200,9 @@ class CallRow(Stored):
 def pending_of(row: CallRow) -> Pending:
     """Return the pending response of a call in the state `asked`, as it is stored."""
     pending = Pending(call_id=row.call_id, tool_name=row.tool_name, kind=row.ask or "approval", reason=row.reason)
-    if row.ask == "question":
-        pending = pending.model_copy(update={"round": row.claim})
+    pending = pending.model_copy(
+        update={"expires_at": row.deadline} | ({"round": row.claim} if row.ask == "question" else {})
+    )
     if row.edited is None:
         return pending
     edit = Edit(by=row.edited.by, at=row.edited.at)

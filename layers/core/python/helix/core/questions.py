@@ -7,11 +7,13 @@ question, and a changed question is asked again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Generic, Literal, overload
+from math import inf
+from typing import Any, Generic, Literal, TypedDict, Unpack, get_args, overload
 
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
 from typing_extensions import TypeVar
 
+from helix.core.checks import is_number
 from helix.core.context import ToolContext
 from helix.core.damage import every_problem
 from helix.core.errors import InvalidInputError
@@ -26,12 +28,28 @@ MAX_TEXT_BYTES = 4_000
 MAX_SCHEMA_BYTES = 16_000
 
 T = TypeVar("T")
+OnTimeout = Literal["deny", "fail", "default"]
+
+
+class Timeout(TypedDict, total=False):
+    """How long a question waits; see `Question`."""
+
+    timeout_s: float | None
+    """The number of seconds, or None to wait forever."""
+    on_timeout: OnTimeout
+    """What happens then."""
+    default: JsonValue
+    """The answer for `on_timeout="default"`."""
 
 
 class Question(Generic[T]):
     """A question to a person. `ctx.ask` returns the answer as `T`: a text, a choice, a list of choices, or a value of the
     schema's type.
 
+    timeout_s: how many seconds the question waits; None: forever. A sweep ends the wait, up to a minute late, or an hour
+        on a stage at rest. Several open questions wait for the shortest time.
+    on_timeout: `deny` fails the call, `fail` also fails the run, `default` answers with `default`.
+    default: the answer if none comes in time, as JSON.
     schema: a pydantic model or another type that pydantic can read, or a JSON schema. None: a text, or `choices`.
     choices: the allowed answers. With `several`, the answer is a list of them.
 
@@ -39,15 +57,30 @@ class Question(Generic[T]):
     """
 
     @overload
-    def __init__(self: Question[str], text: str, *, choices: Sequence[str] | None = None) -> None: ...
-    @overload
-    def __init__(self: Question[list[str]], text: str, *, choices: Sequence[str], several: Literal[True]) -> None: ...
-    @overload
-    def __init__(self: Question[JsonValue], text: str, *, schema: JsonObject) -> None: ...
-    @overload
-    def __init__(self, text: str, *, schema: type[T]) -> None: ...
     def __init__(
-        self, text: str, *, schema: Any = None, choices: Sequence[str] | None = None, several: bool = False
+        self: Question[str], text: str, *, choices: Sequence[str] | None = None, **timeout: Unpack[Timeout]
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Question[list[str]],
+        text: str,
+        *,
+        choices: Sequence[str],
+        several: Literal[True],
+        **timeout: Unpack[Timeout],
+    ) -> None: ...
+    @overload
+    def __init__(self: Question[JsonValue], text: str, *, schema: JsonObject, **timeout: Unpack[Timeout]) -> None: ...
+    @overload
+    def __init__(self, text: str, *, schema: type[T], **timeout: Unpack[Timeout]) -> None: ...
+    def __init__(
+        self,
+        text: str,
+        *,
+        schema: Any = None,
+        choices: Sequence[str] | None = None,
+        several: bool = False,
+        **timeout: Unpack[Timeout],
     ) -> None:
         check_text(text, "the text of a question", MAX_TEXT_BYTES)
         if not text.strip():
@@ -67,11 +100,19 @@ class Question(Generic[T]):
                 self.answer_schema = self._reader.json_schema()
             except (PydanticUserError, NameError) as error:
                 raise InvalidInputError(f"question {text[:80]!r}: schema cannot be a form: {error}") from error
+        self._timeout = _checked_timeout(text, self.answer_schema, timeout)
         check_json(self.answer_schema, f"the schema of question {text[:80]!r}", MAX_SCHEMA_BYTES)
 
     def asked(self, problem: str | None = None) -> AskedQuestion:
         """Return the question as it is stored. `problem`: why the last answer did not fit."""
-        return AskedQuestion(text=self.text, answer_schema=self.answer_schema, problem=problem)
+        return AskedQuestion(
+            text=self.text,
+            answer_schema=self.answer_schema,
+            problem=problem,
+            timeout_s=self._timeout.get("timeout_s"),
+            on_timeout=self._timeout.get("on_timeout", "deny"),
+            default_answer=self._timeout.get("default"),
+        )
 
     def is_same(self, stored: AskedQuestion) -> bool:
         return (self.text, self.answer_schema) == (stored.text, stored.answer_schema)
@@ -98,6 +139,41 @@ def _choices_schema(text: str, choices: Sequence[str] | None, several: bool) -> 
         raise InvalidInputError(f"question {text[:80]!r}: a choice is listed twice")
     one: JsonObject = {"type": "string", "enum": [*given]}
     return {"type": "array", "items": one, "uniqueItems": True} if several else one
+
+
+def _checked_timeout(text: str, schema: JsonObject, timeout: Timeout) -> Timeout:
+    seconds, policy, owner = timeout.get("timeout_s"), timeout.get("on_timeout", "deny"), f"question {text[:80]!r}"
+    if policy not in get_args(OnTimeout):
+        raise InvalidInputError(f"{owner}: on_timeout must be one of {', '.join(get_args(OnTimeout))}")
+    if seconds is not None and not (is_number(seconds) and 0 < seconds < inf):
+        raise InvalidInputError(f"{owner}: timeout_s must be a number of seconds, more than 0, or None")
+    if (policy == "default") != ("default" in timeout) or (policy == "default" and seconds is None):
+        raise InvalidInputError(f"{owner}: default needs on_timeout='default' and timeout_s, and the other way round")
+    if policy == "default" and (problems := schema_problems(schema, timeout["default"], "default")):
+        raise InvalidInputError(f"{owner}: the default does not fit its schema: {'; '.join(problems)}")
+    return timeout
+
+
+def timeout_of(questions: Sequence[AskedQuestion]) -> tuple[float | None, OnTimeout]:
+    """Return how many seconds the open questions wait together, and the policy afterwards: that of the question that waits
+    the shortest time. The policy `default` needs a default for each of them."""
+    limited = [question for question in open_questions(questions) if question.timeout_s is not None]
+    if not limited:
+        return None, "deny"
+    first = min(limited, key=lambda question: question.timeout_s or 0)
+    given = all(question.on_timeout == "default" for question in open_questions(questions))
+    policy: OnTimeout = "deny" if first.on_timeout == "default" and not given else first.on_timeout
+    return first.timeout_s, policy
+
+
+def with_defaults(questions: Sequence[AskedQuestion]) -> list[AskedQuestion]:
+    """Return the questions with the default answers to the open ones."""
+    return [
+        question
+        if question.answered
+        else question.model_copy(update={"answered": True, "data": question.default_answer, "timed_out": True})
+        for question in questions
+    ]
 
 
 def open_questions(questions: Sequence[AskedQuestion]) -> list[AskedQuestion]:

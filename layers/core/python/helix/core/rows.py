@@ -45,6 +45,15 @@ class AskedQuestion(Record):
     """Whether the question has an answer."""
     data: JsonValue = None
     """The answer. None until there is one."""
+    timeout_s: float | None = None
+    """How many seconds the question waits. None: forever."""
+    on_timeout: Literal["deny", "fail", "default"] = "deny"
+    """The policy after `timeout_s`. `deny` fails the call, `fail` also the run, and `default` gives the
+    `default_answer`."""
+    default_answer: JsonValue = None
+    """The answer if none came in time. None without the policy `default`."""
+    timed_out: bool = False
+    """Whether the answer is the default, because none came in time."""
 
 
 class Pending(Record):
@@ -75,6 +84,8 @@ class Pending(Record):
     empty."""
     questions: list[AskedQuestion] = Field(default_factory=list)
     """For `question`, the open questions. They are never stored here: reads take them from the call's row."""
+    expires_at: float | None = None
+    """The time (Unix seconds) when the wait ends without a response. None: never."""
     round: int = 0
     """For `question`, a number that grows with each round of questions of the call. A response may name it, so that a
     repeated response never answers a later question. 0 for other kinds."""

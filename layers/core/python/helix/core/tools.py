@@ -34,6 +34,7 @@ DEFAULT_TOOL_TIMEOUT_S = 60.0
 In = TypeVar("In", bound=BaseModel)
 Kind = Literal["tool", "client", "subagent", "finish"]
 OnUnknown = Literal["retry", "skip", "ask"]
+OnAnswerTimeout = Literal["deny", "fail"]
 Approval = bool | Callable[[Any], bool | str]
 Execute = Callable[[Any, ToolContext[Any]], Any]
 
@@ -75,6 +76,12 @@ class Tool(Generic[In]):
     retry_timeouts: bool = False
     """Whether to also retry an execution that exceeded `timeout_s`. Its outcome is unknown, so this requires
     `on_unknown="retry"`."""
+    answer_timeout_s: float | None = None
+    """How many seconds a call waits for its approval, for the client's result, or for a decision about an unknown outcome.
+    None: forever. A sweep ends the wait, up to a minute late, or an hour on a stage at rest."""
+    on_answer_timeout: OnAnswerTimeout = "deny"
+    """The policy for a call that waited for `answer_timeout_s`. `deny`: the call fails, and the model reads why. `fail`:
+    the run fails too."""
     strict: bool = False
     """Whether to ask the provider to constrain the arguments to the schema, if it supports that."""
     inline: bool = False
@@ -116,6 +123,11 @@ class Tool(Generic[In]):
         valid = is_number(self.timeout_s) and 0 < self.timeout_s < inf
         require(valid, owner, "timeout_s", "must be a number of seconds, more than 0")
         require(self.on_unknown in get_args(OnUnknown), owner, "on_unknown", "must be 'retry', 'skip' or 'ask'")
+        wait = self.answer_timeout_s
+        valid = wait is None or (is_number(wait) and 0 < wait < inf)
+        require(valid, owner, "answer_timeout_s", "must be a number of seconds, more than 0, or None")
+        policies = get_args(OnAnswerTimeout)
+        require(self.on_answer_timeout in policies, owner, "on_answer_timeout", "must be 'deny' or 'fail'")
         require(is_int(self.retries) and 0 <= self.retries <= 10, owner, "retries", "must be between 0 and 10")
         for flag in ("finish_with", "retry_timeouts", "strict", "inline"):
             require(isinstance(getattr(self, flag), bool), owner, flag, "must be True or False")
@@ -162,6 +174,10 @@ class ToolOptions(TypedDict, total=False):
     """See `Tool.retries`."""
     retry_timeouts: bool
     """See `Tool.retry_timeouts`."""
+    answer_timeout_s: float | None
+    """See `Tool.answer_timeout_s`."""
+    on_answer_timeout: OnAnswerTimeout
+    """See `Tool.on_answer_timeout`."""
     strict: bool
     """See `Tool.strict`."""
     inline: bool

@@ -16,7 +16,8 @@ from helix.core.json import JsonObject, JsonValue, dumps
 from helix.core.messages import Record
 from helix.core.request_fields import PAGE
 from helix.mcp.questions import describe_question
-from helix.mcp.runs import Found
+from helix.mcp.runs import Found, Question
+from helix.stream.ui_calls import shown_question
 
 WAIT: Final = "helix__wait"
 ANSWER: Final = "helix__answer"
@@ -90,7 +91,10 @@ def own_tools(answers: bool) -> list[Tool]:
         annotations=ToolAnnotations(idempotent_hint=True, destructive_hint=False),
     )
     fields = {**_TASK, "call_id": _ID, "call_session_id": _ID, "approved": {"type": "boolean"}}
-    fields |= {"data": {"description": "The call's result, where the client gives it"}, "reason": {"type": "string"}}
+    fields |= {
+        "data": {"description": "The call's result, where the client gives it, or the answer to its question"},
+        "reason": {"type": "string"},
+    }
     fields |= {
         "arguments": {"type": "object", "description": "Other arguments than those of the call, approved instead"}
     }
@@ -108,6 +112,12 @@ def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": [*required], "additionalProperties": False}
 
 
+_CALL: dict[str, Any] = {
+    "arguments": {"type": "object"},
+    "questions": {"type": "array", "items": {"type": "object"}, "description": "Each with its text and its schema"},
+}
+
+
 def _outcome(card: Card | None) -> dict[str, Any]:
     """Return the schema of `outcome`. The definitions of the agent's schema move to the root, because references start
     there."""
@@ -121,7 +131,7 @@ def _outcome(card: Card | None) -> dict[str, Any]:
             "output": output,
             "error": {"type": "string"},
             "error_code": {"type": "string"},
-            "pending": {"type": "array", "items": _object({**call, "arguments": {"type": "object"}}, *call)},
+            "pending": {"type": "array", "items": _object({**call, **_CALL}, *call)},
         },
         "status",
         "session_id",
@@ -151,6 +161,7 @@ def outcome(found: Found, answers: bool) -> CallToolResult:
                 "tool_name": question.call.tool_name,
                 "kind": question.call.kind,
                 "arguments": question.call.arguments,
+                **_questions(question),
             }
             for question in found.questions
         ]
@@ -161,6 +172,11 @@ def outcome(found: Found, answers: bool) -> CallToolResult:
     value |= {"error_code": result.error_code} if result.error_code is not None else {}
     why = result.error or result.completion_reason or ""
     return structured(value, f"The run is {found.status}{f': {why}' if why else ''}.", failed=found.status == "failed")
+
+
+def _questions(question: Question) -> JsonObject:
+    asked: list[JsonValue] = [shown_question(each) for each in question.call.questions]
+    return {"questions": asked} if asked else {}
 
 
 def refusal(message: str) -> CallToolResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from helix.adapters.system import SystemClock, SystemIds
 from helix.core.agents import Agent, AnyAgent
 from helix.core.context import secrets_of
 from helix.core.delivery import Delivery
+from helix.core.errors import AgentNotFoundError, StoreError
 from helix.core.handles import AgentExecutionHandle, AgentResult
 from helix.core.hooks import Hooks
 from helix.core.registry import AgentRegistry
@@ -21,6 +23,7 @@ from helix.core.status import OVER
 from helix.core.user_budgets import parse_user_budgets
 from helix.engine.claims.claim import Claimed
 from helix.engine.claims.liveness import LostClaimError
+from helix.engine.claims.timeouts import end_wait
 from helix.engine.engine import Engine, Settings, logger
 from helix.engine.placement import IN_PROCESS
 from helix.engine.runs.housekeeping import EXPIRY_PARTITIONS
@@ -30,7 +33,7 @@ from helix.ports.catalog import ModelCatalog
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
 from helix.ports.metrics import Metrics, NoMetrics
-from helix.ports.state_store import StateStore
+from helix.ports.state_store import Row, StateStore
 from helix.ports.streams import StreamManager
 from helix.ports.tracing import Tracer
 from helix.runtime.agent_models import Agents, Models
@@ -47,6 +50,7 @@ from helix.services.row_budgets import RowBudgets
 from helix.services.row_cache import RowCache
 from helix.services.segments import SegmentStreams
 from helix.services.session_files import SessionFiles
+from helix.services.waits import deadline_of, read_waits
 from helix.sessions.deletion import expire_sessions
 
 OutputT = TypeVar("OutputT")
@@ -54,6 +58,9 @@ EXPIRED_AT_OPENING = 5
 COLLECT_AT_OPENING_S = 1.0
 """The number of seconds that an executor spends on the deletion of files when it is entered."""
 MAX_RUNS, MAX_WAITING = 500, 10_000
+WAITS = 100
+WAIT_AGAIN_S = 5.0
+"""The longest time between two looks at the waits. Another process may have added one."""
 SECRETS_ADVICE = "set the environment variable of that name; the command `helix` reads .env too"
 
 
@@ -131,6 +138,8 @@ class LocalExecutor(Executor):
         self._placed: set[str] = set()
         self._load = LoadWatch(engine.metrics, lambda: len(self._tasks))
         self._failures: dict[str, Exception] = {}
+        self._timer: asyncio.Task[None] | None = None
+        self._new_waits = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         """Enter, and delete a few expired sessions and files that no session holds, so that a store in use does not
@@ -139,12 +148,13 @@ class LocalExecutor(Executor):
             await expire_sessions(self.engine, number, self._delivery(), limit=EXPIRED_AT_OPENING)
         if self.engine.files is not None:
             await self.engine.files.collector.collect(self.engine.clock.now() + COLLECT_AT_OPENING_S)
+        self._watch_waits()
         return self
 
     async def close(self) -> None:
         """Stop this process's runs at their current point, and release their claims, so that `resume` works at once. Close
         the dependencies of tools, and the store."""
-        tasks = list(self._tasks.values())
+        tasks = [*self._tasks.values(), *([self._timer] if self._timer is not None and self._is_watching() else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -206,6 +216,8 @@ class LocalExecutor(Executor):
         AT_WORK.set(True)
         try:
             executed = await execute_run(self.engine, agent, claimed, delivery)
+            if executed.row is None or executed.row.status == "paused":
+                self._watch_waits()
             for other in executed.claims:
                 await self._begin(self.agents.named(other.session.agent_type), other, self._delivery())
             return executed
@@ -216,6 +228,47 @@ class LocalExecutor(Executor):
             self._failures[claimed.run.run_id] = error
             logger.exception("run %s stopped here; resume goes on with it", claimed.run.run_id)
         return None
+
+    def _watch_waits(self) -> None:
+        """Look at the waits of the store now, and watch them while there are any."""
+        if not self._is_watching():
+            self._new_waits = asyncio.Event()
+            self._timer = asyncio.get_running_loop().create_task(self._end_waits(), name="helix:waits")
+        self._new_waits.set()
+
+    def _is_watching(self) -> bool:
+        """Return whether a task of this event loop watches the waits. A caller may use the executor in several loops, one
+        after the other."""
+        timer = self._timer
+        return timer is not None and not timer.done() and timer.get_loop() is asyncio.get_running_loop()
+
+    async def _end_waits(self) -> None:
+        """End the waits whose deadlines pass, of this process's sessions and of others in the store, until there are none.
+        An entry that fails, or whose agent is not known here, is tried again later."""
+        try:
+            self._new_waits.clear()
+            while waits := await read_waits(self.store, None, WAITS):
+                left = [row for row in waits if not await self._end_wait(row)]
+                if left:
+                    delay = deadline_of(left[0]) - self.engine.clock.now()
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(delay if 0 < delay < WAIT_AGAIN_S else WAIT_AGAIN_S):
+                            await self._new_waits.wait()
+                self._new_waits.clear()
+        except StoreError as error:
+            logger.warning("the waits cannot be read: %s", error)
+
+    async def _end_wait(self, row: Row) -> bool:
+        """End the wait if it is due. Return whether its entry was dropped."""
+        if deadline_of(row) > self.engine.clock.now():
+            return False
+        try:
+            for claimed in await end_wait(self.engine, row, self._delivery()):
+                await self._begin(self.agents.named(claimed.session.agent_type), claimed, self._delivery())
+        except (AgentNotFoundError, StoreError) as error:
+            logger.warning("the wait %s: %s", row.key.sort, error)
+            return False
+        return True
 
     def _raise_if_lost(self, run_id: str) -> None:
         if run_id in self._failures and run_id not in self._tasks:

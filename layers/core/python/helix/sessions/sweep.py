@@ -18,6 +18,7 @@ from helix.core.errors import AgentNotFoundError, DamagedRowError, RunNotFoundEr
 from helix.core.row_keys import stop_sort
 from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow
+from helix.engine.claims.timeouts import end_wait
 from helix.engine.engine import Engine, logger
 from helix.engine.history import DELETING, row_key, session_key
 from helix.engine.runs.admission import launcher_of, part_of
@@ -33,7 +34,11 @@ from helix.services.blob_rows import PARTITIONS as BLOB_PARTITIONS
 from helix.services.open_runs import PARTITIONS, partition_name
 from helix.services.paging import pages
 from helix.services.slot_rows import Candidate, ticket_key
+from helix.services.waits import read_waits
 from helix.sessions.deletion import delete_session, expire_sessions
+
+WAITS = 100
+"""The maximum number of waits that one sweep ends."""
 
 
 async def sweep(engine: Engine, delivery: Delivery) -> Counter[str]:
@@ -65,11 +70,30 @@ async def sweep(engine: Engine, delivery: Delivery) -> Counter[str]:
     except StoreError as error:
         done["failed"] += 1
         logger.warning("sweep: slots: %s", error)
+    try:
+        done["waits ended"] += await _end_waits(engine, delivery)
+    except StoreError as error:
+        done["failed"] += 1
+        logger.warning("sweep: waits: %s", error)
     done = +(done + await _delete_due(engine, delivery))
     await note_sweep(engine.store, engine.clock.now(), bool(done or unexpected))
     if unexpected:
         raise unexpected[0]
     return done
+
+
+async def _end_waits(engine: Engine, delivery: Delivery) -> int:
+    """End the waits that are due, and start the runs that go on. Return the number of sessions."""
+    ended = 0
+    for row in await read_waits(engine.store, engine.clock.now(), WAITS):
+        if not delivery.may_act(engine.clock.now() + 5):
+            break
+        try:
+            await begin_all(engine, await end_wait(engine, row, delivery), delivery)
+            ended += 1
+        except (AgentNotFoundError, DamagedRowError) as error:
+            logger.warning("sweep: the wait %s: %s", row.key.sort, error)
+    return ended
 
 
 async def _delete_due(engine: Engine, delivery: Delivery) -> Counter[str]:

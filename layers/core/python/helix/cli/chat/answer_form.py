@@ -6,7 +6,7 @@ Law: the service checks the answer. If the service refuses it, the form shows wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, ClassVar
 
 from textual import on
@@ -50,7 +50,11 @@ class AnswerForm(Vertical):
     def __init__(self, call: Call, more: int, answer: Send) -> None:
         super().__init__()
         self.call, self._more, self._answer = call, more, answer
-        self._given = json_text(call.arguments)
+        self._given, self._round = json_text(call.arguments), call.round
+
+    def is_for_one_of(self, calls: Sequence[Call]) -> bool:
+        """Return whether one of the calls waits for the answer of this form. A tool may ask several rounds of questions."""
+        return any(call is self.call and call.round == self._round for call in calls)
 
     def compose(self) -> Any:
         call = self.call
@@ -104,7 +108,7 @@ class AnswerForm(Vertical):
             problem.display = True
 
     def _read_verdict(self, name: str) -> dict[str, Any]:
-        round = {"round": self.call.round} if self.call.kind == "question" else {}
+        round = {"round": self._round} if self.call.kind == "question" else {}
         if name == "answer":
             areas = self.query(TextArea)
             answers = [parse_answer(q, area.text) for q, area in zip(self.call.questions, areas, strict=True)]

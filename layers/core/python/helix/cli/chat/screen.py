@@ -62,9 +62,8 @@ AnswerForm TextArea { height: auto; min-height: 2; max-height: 8; }
 AnswerForm TextArea { border: round $primary-muted; border-title-color: $text-muted; }
 AnswerForm TextArea:focus { border: round $accent; }
 AnswerForm Horizontal { height: auto; }
-AnswerForm Button { margin: 0 2 0 0; }
+AnswerForm Button { margin: 0 2 0 0; min-width: 10; }
 #problem { height: auto; display: none; }
-AnswerForm Button { min-width: 10; }
 #queued { height: auto; padding: 0 1; }
 Prompt { height: auto; min-height: 3; max-height: 12; border: round $primary; }
 Prompt:focus { border: round $accent; }
@@ -209,8 +208,9 @@ class ChatScreen(App[None]):
 
     async def _draw_question(self) -> None:
         calls = list(self.session.conversation.waiting()) if self.session.status == "paused" else []
-        if self._form is not None and self._form.call not in calls:
-            focused = self._form.has_focus_within
+        focused = self.prompt.has_focus and not self.prompt.text  # do not interrupt a user who is typing
+        if self._form is not None and not self._form.is_for_one_of(calls):
+            focused = focused or self._form.has_focus_within
             await self._form.remove()
             self._form = None
             if focused:
@@ -218,7 +218,7 @@ class ChatScreen(App[None]):
         if calls and self._form is None:
             self._form = AnswerForm(calls[0], len(calls) - 1, self.session.answer)
             await self._waiting.mount(self._form)
-            if self.prompt.has_focus and not self.prompt.text:  # do not interrupt a user who is typing
+            if focused:
                 self._form.focus_first()
 
     def _status_line(self) -> Any:

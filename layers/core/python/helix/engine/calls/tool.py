@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from helix.core.call_results import result_content
 from helix.core.entries import AssistantRow, CallRow
@@ -17,6 +17,7 @@ from helix.core.files import FilePart
 from helix.core.json import JsonObject, clean_text, dumps
 from helix.core.messages import EditedArguments, ToolCallRequest
 from helix.core.prompt import BY_GUARD, UNKNOWN, crashed_result
+from helix.core.questions import timeout_of
 from helix.core.tools import AnyTool
 from helix.core.usage import Usage
 from helix.core.verdicts import MAX_REASON, Verdict, about, replacement
@@ -57,9 +58,10 @@ def first_claim(run: RunContext, request: ToolCallRequest, answer: AssistantRow)
     if answer.verdicts and (edited := _guard_edit(answer, request)) is not None:
         row = row.model_copy(update={"edited": edited})
     if tool is not None and tool.kind == "client":
-        return row.model_copy(update={"state": "asked", "ask": "client", "owner": None})
+        return row.model_copy(update={"state": "asked", "ask": "client", "owner": None, **_timeout(run, tool)})
     if (reason := _approval_reason(tool, executed(request, row), answer)) is not None:
-        return row.model_copy(update={"state": "asked", "ask": "approval", "reason": reason or None, "owner": None})
+        asked = {"state": "asked", "ask": "approval", "reason": reason or None, "owner": None}
+        return row.model_copy(update={**asked, **_timeout(run, tool)})
     return _assigned(run, row, answer)
 
 
@@ -76,6 +78,13 @@ def _approval_reason(tool: AnyTool | None, request: ToolCallRequest, answer: Ass
     asks = [v.reason for v in about(answer.verdicts, "call", request.id) if v.verdict == "ask"]
     rule = None if tool is None else approval_reason(tool, request)
     return next((reason for reason in asks if reason), rule or "") if asks else rule
+
+
+def _timeout(run: RunContext, tool: AnyTool | None) -> dict[str, object]:
+    """Return the deadline of a call that begins to wait for a response, and the policy afterwards."""
+    if tool is None or tool.answer_timeout_s is None:
+        return {"deadline": None}
+    return {"deadline": run.now() + tool.answer_timeout_s, "on_timeout": tool.on_answer_timeout}
 
 
 def _assigned(run: RunContext, row: CallRow, answer: AssistantRow) -> CallRow:
@@ -246,7 +255,7 @@ def _unknown_outcome(run: RunContext, row: CallRow, tool: AnyTool | None) -> Cal
         case _:
             # If the question had the dead claim's number, the log would drop it as a duplicate.
             changes = {"state": "asked", "ask": "unknown", "claim": row.claim + 1, "reason": None, "owner": None}
-            return row.model_copy(update=changes)
+            return row.model_copy(update={**changes, **_timeout(run, tool)})
 
 
 async def _release_unstarted(run: RunContext, view: StepView, row: CallRow) -> None:
@@ -326,8 +335,11 @@ async def _done(run: RunContext, row: CallRow, outcome: ToolOutcome) -> CallRow:
     executions that asked questions counts too."""
     usage = row.usage if outcome.usage is None else (row.usage or Usage()) + outcome.usage
     if outcome.questions is not None:
-        changes = {"state": "asked", "ask": "question", "questions": outcome.questions, "reason": None}
-        return row.model_copy(update={**changes, "owner": None, "deadline": None, "usage": usage})
+        seconds, policy = timeout_of(outcome.questions)
+        deadline = None if seconds is None else run.now() + seconds
+        changes: dict[str, Any] = {"state": "asked", "ask": "question", "questions": outcome.questions, "reason": None}
+        changes |= {"owner": None, "deadline": deadline, "on_timeout": policy, "usage": usage}
+        return row.model_copy(update=changes)
     outcome, files = await _take_files(run, outcome)
     return row.ended(
         outcome.content,

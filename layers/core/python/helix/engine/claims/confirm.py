@@ -25,13 +25,23 @@ from helix.core.json import JsonObject, JsonValue, check_json, check_text, dumps
 from helix.core.messages import EditedArguments, ToolCallRequest
 from helix.core.planning import refuse_call
 from helix.core.prompt import UNKNOWN
-from helix.core.questions import with_answers
+from helix.core.questions import with_answers, with_defaults
 from helix.core.session_row import SessionRow
 from helix.engine.calls.children import call_place
 from helix.engine.claims.claim import Claimed, claim
 from helix.engine.engine import Engine
 from helix.engine.writing import are_written, as_read, beside, call_put, commit
 from helix.services.claim_input import ClaimInput, check_reason
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """The end of a call's wait, in place of an answer."""
+
+    tool_call_id: str
+    """The call that has waited."""
+    deadline: float
+    """The deadline that has passed. If the call waits for something else by now, nothing happens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +55,24 @@ class Answered:
 
 
 async def answer(
-    engine: Engine, agent: AnyAgent, session_id: str, confirmation: Confirmation, delivery: Delivery
+    engine: Engine, agent: AnyAgent, session_id: str, confirmation: Confirmation | Expired, delivery: Delivery
 ) -> Answered:
     """Answer the call in this session or in a sub-agent below it.
 
     Raises `CallNotPendingError` if no such call is waiting, because it was already answered or its step is over.
     """
-    check_json(confirmation.data, "data")
-    _check_arguments(confirmation)
-    check_reason(confirmation.reason)
+    if isinstance(confirmation, Confirmation):
+        check_json(confirmation.data, "data")
+        _check_arguments(confirmation)
+        check_reason(confirmation.reason)
     session, own = await _find(engine, session_id, confirmation.tool_call_id)
     target = agent.find_agent(session.agent_type) or engine.agents(session.agent_type)
     while True:
         place = await call_place(engine, session, confirmation.tool_call_id)
         key, row = place if place is not None else (None, None)
-        if key is None or row is None or row.state != "asked" or confirmation.round not in (None, row.claim):
+        if key is None or row is None or row.state != "asked" or not _is_meant(row, confirmation):
             raise _not_pending(session_id, confirmation.tool_call_id)
-        new = _answered(row, confirmation, engine.clock.now())
-        if confirmation.arguments is not None:
-            new = _edited(target, row, new, confirmation, engine.clock.now())
+        new = _responded(target, row, confirmation, engine.clock.now())
         put = call_put(key, new, as_read(row))
         if session.status == "paused":
             ask = ClaimInput("with_confirmation", extra=[put], version=session.version)
@@ -121,6 +130,30 @@ async def _find(engine: Engine, session_id: str, call_id: str) -> tuple[SessionR
                 if child is not None:
                     stack.append(child)
     raise _not_pending(session_id, call_id)
+
+
+def _is_meant(row: CallRow, confirmation: Confirmation | Expired) -> bool:
+    if isinstance(confirmation, Expired):
+        return row.deadline == confirmation.deadline
+    return confirmation.round in (None, row.claim)
+
+
+def _responded(agent: AnyAgent, row: CallRow, confirmation: Confirmation | Expired, now: float) -> CallRow:
+    """Return the call row with the response applied. It does not wait any more."""
+    if isinstance(confirmation, Expired):
+        new = _expired(row, now)
+    else:
+        new = _answered(row, confirmation, now)
+        if confirmation.arguments is not None:
+            new = _edited(agent, row, new, confirmation, now)
+    return new.model_copy(update={"deadline": None})
+
+
+def _expired(row: CallRow, now: float) -> CallRow:
+    if row.ask == "question" and row.on_timeout == "default":
+        return row.model_copy(update={"state": "approved", "ask": None, "questions": with_defaults(row.questions)})
+    content = dumps(UNKNOWN) if row.ask == "unknown" else result_content("denied: no answer came in time", False)
+    return row.ended(content, False, "policy", now, ask=None, fatal=row.on_timeout == "fail")
 
 
 def _answered(row: CallRow, confirmation: Confirmation, now: float) -> CallRow:

@@ -43,6 +43,7 @@ from helix.engine.stops import judge_stop
 from helix.engine.writing import as_read, at_version, entry_put, no_outcome_check, session_put, share_head
 from helix.ports.state_store import Check, Operation, Value
 from helix.services.request_heads import head_put
+from helix.services.waits import wait_put
 
 EXCEEDED = "budget_exceeded"
 
@@ -136,7 +137,7 @@ async def _finish_step(run: RunContext, begun: Begun, rows: OpenRows, stop: Stop
         await _write_refused(run, session, fold)
         return None
     for row in done:  # results from outside the run: its execution may not have waited for their records
-        told = row.by in ("answer", "child") or row.questions or run.agent.guards
+        told = row.by in ("answer", "child", "policy") or row.questions or run.agent.guards
         if told or may_wait(run.agent.find_tool(row.tool_name)):
             show(run, CallDone(row))
         if row.by == "child" and not run.engine.placement.executes_children:  # otherwise its worker did
@@ -178,6 +179,9 @@ async def _pause(run: RunContext, session: SessionRow, rows: OpenRows, pending: 
             break
         if row is not None and row.call_id in waiting:
             checks.append(Check(call_key(session, place), as_read(row)))
+    deadlines = [each.expires_at for each in pending if each.expires_at is not None]
+    if deadlines:
+        checks.append(wait_put(session, min(deadlines)))
     return await close_run(run, session, Ending("paused", reason="pending", pending=pending, checks=checks))
 
 

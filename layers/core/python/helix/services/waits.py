@@ -1,0 +1,29 @@
+"""The index of paused sessions whose calls wait for a limited time (docs/protocol.md#waits).
+
+Law: the transaction of the pause writes the entry. Its key has the earliest deadline, so the entries that are due are the
+first ones. An entry may name a run that another run has followed; it is then dropped.
+"""
+
+from __future__ import annotations
+
+from helix.core.session_row import SessionRow
+from helix.ports.state_store import Key, Put, Row, StateStore
+
+PARTITION = "waits"
+"""One partition, which takes 1,000 pauses with a deadline per second."""
+
+
+def wait_put(session: SessionRow, deadline: float) -> Put:
+    """Put the entry of a session that pauses. `deadline`: the earliest of its calls, in Unix seconds."""
+    value = {"session_id": session.session_id, "run_id": session.run_id, "agent_type": session.agent_type}
+    return Put(Key("control", PARTITION, f"{deadline:015.3f}#{session.session_id}"), value)
+
+
+def deadline_of(row: Row) -> float:
+    return float(row.key.sort.partition("#")[0])
+
+
+async def read_waits(store: StateStore, until: float | None, limit: int) -> list[Row]:
+    """Return the entries with a deadline before `until`, the earliest first. None: whatever the deadline."""
+    end = None if until is None else f"{until:015.3f}"
+    return await store.query("control", PARTITION, end=end, limit=limit)
