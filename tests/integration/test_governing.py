@@ -163,7 +163,7 @@ async def test_a_stop_has_its_notice_and_its_name(world: World, caplog: pytest.L
     assert world.alerts[-1].message.endswith(
         "10 USD of 10 USD are used or set aside; agent 'worker' accepts no more runs"
     )
-    assert any("4 -> 0" in record.message and record.levelname == "WARNING" for record in caplog.records)
+    assert any("from 4 to 0" in record.message and record.levelname == "WARNING" for record in caplog.records)
     [row] = await world.governor().log.history(AGENT)
     assert row.budget == budget.name
 

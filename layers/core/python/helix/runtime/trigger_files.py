@@ -1,7 +1,7 @@
 """The object of an S3 event as a file for a message.
 
-Law: a deleted object is told from one that may not be read by listing its key. S3 answers both with 403 if the role may
-not list the bucket without conditions, and this one may only list keys with the trigger's prefix and suffix.
+Law: a deleted object is distinguished from one that may not be read by listing its key. S3 answers both with 403 if the
+role may not list the bucket without conditions, and this one may only list keys with the trigger's prefix and suffix.
 """
 
 from __future__ import annotations

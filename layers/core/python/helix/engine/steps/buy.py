@@ -137,8 +137,8 @@ async def _finish_step(run: RunContext, begun: Begun, rows: OpenRows, stop: Stop
         await _write_refused(run, session, fold)
         return None
     for row in done:  # results from outside the run: its execution may not have waited for their records
-        told = row.by in ("answer", "child", "policy") or row.questions or run.agent.guards
-        if told or may_wait(run.agent.find_tool(row.tool_name)):
+        unshown = row.by in ("answer", "child", "policy") or row.questions or run.agent.guards
+        if unshown or may_wait(run.agent.find_tool(row.tool_name)):
             show(run, CallDone(row))
         if row.by == "child" and not run.engine.placement.executes_children:  # otherwise its worker did
             await record(run, ChildEnded(row, "completed" if row.success else "failed"))
