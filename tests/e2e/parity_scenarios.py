@@ -221,6 +221,48 @@ async def a_tool_of_the_client(stage: Stage) -> None:
     assert (await stage.answer("talker", result.pending[0], data={"colour": "blue"})).status == "completed"
 
 
+# --- messages to a run that works ----------------------------------------------------------------------------------------
+
+
+@scenario
+async def a_message_that_is_queued_and_one_that_is_withdrawn(stage: Stage) -> None:
+    first = await stage.begin("talker", plan(say(LONG, gate=stage.file("gate"))), "gate")
+    talker, at = stage.agents["talker"], stage.session
+    queued = await stage.executor.execute(
+        talker, plan(use(call("look", topic="x")), say("Next.")), session_id=at, when_running="queue"
+    )
+    unwanted = await stage.executor.execute(talker, plan(say("Never said.")), session_id=at, when_running="queue")
+    assert unwanted.queued_id is not None
+    assert await stage.executor.withdraw(stage.session, unwanted.queued_id) == "withdrawn"
+    stage.open("gate")
+    assert (await first.result()).text == LONG
+    assert (await stage.end(queued)).text == "Next."
+
+
+@scenario
+async def a_message_that_steers(stage: Stage) -> None:
+    message = plan(use(call("wait", gate=stage.file("gate"))), say("Never said."))
+    first = await stage.begin("talker", message, "gate")
+    talker, wish = stage.agents["talker"], plan(say("As you wish."))
+    same = await stage.executor.execute(talker, wish, session_id=stage.session, when_running="steer")
+    assert same.run_id == first.run_id
+    stage.open("gate")
+    assert (await stage.end(first)).text == "As you wish."
+
+
+# --- guards --------------------------------------------------------------------------------------------------------------
+
+
+@scenario
+async def guards_of_calls_and_outputs(stage: Stage) -> None:
+    calls = [call("boom"), call("look", topic="secret"), call("add", amount=500)]
+    result = await stage.run("careful", plan(use(*calls), say("The password is 1234.")))
+    assert [(pending.tool_name, pending.reason) for pending in result.pending] == [("add", "it is much")]
+    assert (await stage.answer("careful", result.pending[0])).text == "The password is ****."
+    state: Any = (await stage.executor.sessions.get(stage.session)).custom_state
+    assert (state["seen"], state["total"]) == (["public"], 500)
+
+
 # --- failures ------------------------------------------------------------------------------------------------------------
 
 

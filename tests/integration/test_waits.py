@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from math import inf
 from typing import Any
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 from pydantic import BaseModel
 from tests.support_run import Text, World, a_tool, agent, call, calls, eventually, history, play, result_of, results
 
@@ -22,12 +25,16 @@ from helix import (
 from helix.core.delivery import Delivery
 from helix.core.errors import CallNotPendingError, DefinitionError, InvalidInputError
 from helix.core.registry import AgentRegistry
+from helix.core.session_row import SessionRow
 from helix.core.tools import create_sub_agent_tool
 from helix.engine.claims.timeouts import end_wait
-from helix.services.waits import read_waits
+from helix.ports.state_store import Key, Put, Row
+from helix.services.paging import PAGE
+from helix.services.waits import deadline_of, read_waits, wait_put
+from helix.sessions.sweep import sweep
 from helix.testing.clocks import ShiftedClock
 
-SOON_S = 0.2
+SOON_S = 1.0  # longer than a busy machine needs to read that the run has paused
 LATE_S = 1_000.0
 
 
@@ -45,6 +52,10 @@ async def ended(executor: Any, session_id: str) -> Any:
     return await executor.sessions.get(session_id)
 
 
+async def waits(executor: Any) -> list[Row]:
+    return [row async for page in read_waits(executor.store) for row in page]
+
+
 async def test_an_approval_that_nobody_gives_is_denied(world: World) -> None:
     who = agent(tools=[pay(answer_timeout_s=SOON_S)])
     executor = world.executor([calls(call("pay", text="rent")), "Then not."])
@@ -53,7 +64,7 @@ async def test_an_approval_that_nobody_gives_is_denied(world: World) -> None:
     state = await ended(executor, handle.session_id)
     assert state.status == "completed" and state.turn == 2
     assert results(await history(executor, handle.session_id)) == ['{"error":"denied: no answer came in time"}']
-    assert await read_waits(executor.store, None, 10) == []
+    assert await waits(executor) == []
     with pytest.raises(CallNotPendingError):
         await handle.answer("call_0")
 
@@ -92,14 +103,14 @@ async def test_a_question_gets_its_default_answer(world: World) -> None:
 
 
 async def test_an_answer_in_time_counts_and_the_entry_is_dropped(world: World) -> None:
-    who = agent(tools=[pay(answer_timeout_s=0.5)])
+    who = agent(tools=[pay(answer_timeout_s=SOON_S)])
     executor = world.executor([calls(call("pay", text="rent")), "done"])
     handle, _, _ = await play(executor, who)
     assert (await result_of(await handle.answer("call_0"))).output == "done"
-    assert len(await read_waits(executor.store, None, 10)) == 1
+    assert len(await waits(executor)) == 1
 
     async def dropped() -> bool:
-        return await read_waits(executor.store, None, 10) == []
+        return await waits(executor) == []
 
     await eventually(dropped)
     assert results(await history(executor, handle.session_id)) == ["paid rent"]
@@ -114,7 +125,7 @@ async def test_an_answer_and_the_end_of_the_wait_at_once(world: World) -> None:
         handle, _, _ = await play(executor, who)
         late = world.executor(["done"], clock=ShiftedClock(2 * LATE_S))
         late.agents.know(who)
-        row = next(row for row in await read_waits(late.store, None, 100) if row.value["run_id"] == handle.run_id)
+        row = next(row for row in await waits(late) if row.value["run_id"] == handle.run_id)
         answers = executor.answer(who, handle.session_id, Confirmation("call_0"))
         _, claims = await asyncio.gather(
             answers, end_wait(late.engine, row, Delivery("late", 0)), return_exceptions=True
@@ -124,6 +135,20 @@ async def test_an_answer_and_the_end_of_the_wait_at_once(world: World) -> None:
         await ended(executor, handle.session_id)
         (result,) = results(await history(executor, handle.session_id))
         assert result in ("paid rent", '{"error":"denied: no answer came in time"}')
+
+
+async def test_waits_of_unknown_agents_do_not_block_the_others(world: World) -> None:
+    other = world.executor([calls(call("pay", text="rent"))])
+    await play(other, agent("unknown", tools=[pay(answer_timeout_s=LATE_S)]))
+    (entry,) = await waits(other)
+    for number in range(PAGE + 10):
+        key = Key("control", entry.key.partition, f"{number:015.3f}#{number}")
+        await other.store.transact("test", [Put(key, entry.value)])
+    executor = world.executor([calls(call("pay", text="rent")), "Then not."])
+    handle, _, _ = await play(executor, agent(tools=[pay(answer_timeout_s=SOON_S)]))
+    assert (await ended(executor, handle.session_id)).status == "completed"
+    await sweep(executor.engine, Delivery("sweep", inf))
+    assert len(await waits(executor)) == PAGE + 11
 
 
 async def test_another_process_ends_the_wait_when_it_opens_the_store(world: World) -> None:
@@ -160,7 +185,7 @@ async def test_a_sub_agents_wait_ends_and_wakes_its_parent(world: World) -> None
 
 
 def test_an_executor_that_is_used_in_two_event_loops() -> None:
-    who = agent(tools=[pay(answer_timeout_s=0.5)])
+    who = agent(tools=[pay(answer_timeout_s=SOON_S)])
     executor = LocalExecutor(
         MemoryStateStore(),
         model=ScriptedModel([calls(call("pay", text="rent")), "Then not."]),
@@ -176,6 +201,13 @@ def test_an_executor_that_is_used_in_two_event_loops() -> None:
             return await ended(executor, session_id)
 
     assert asyncio.run(end(asyncio.run(begin()))).status == "completed"
+
+
+@hypothesis.given(st.floats(1.7e9, 2e9))
+def test_an_entry_is_due_only_when_its_deadline_has_passed(deadline: float) -> None:
+    session = SessionRow(session_id="s", agent_type="a", stream_id="s", status="paused", version=1, run_id="r", turn=1)
+    put = wait_put(session, deadline)
+    assert deadline <= deadline_of(Row(put.key, put.value)) < deadline + 0.002
 
 
 def test_a_wait_that_cannot_be() -> None:

@@ -1,10 +1,11 @@
 """Agents of the e2e tests.
 
-`talker` uses every tool and answers in text. All tools of `swift` are inline. `helper` and `boss` have an output. `boss`
-asks `helper` and `deputy`, who asks `helper` in turn, as does `chief`. `brief` may take two steps, and `thrifty` answers
-with 200 tokens at most. `mindful` caches its answers. `routed` asks the faster of two models while the prompt fits and
-there is money. The results of `tidy` are cleared, and the history of `terse` is summarised. `changing` differs in each
-edition. `roomy` has its own functions and state machine, and so has `crew`, whose limit changes, and soon.
+`talker` uses every tool and answers in text. All tools of `swift` are inline. `helper` and `boss` have an output.
+`boss` asks `helper` and `deputy`, who asks `helper` in turn, as does `chief`. `brief` may take two steps, and `thrifty`
+answers with 200 tokens at most. `mindful` caches its answers. `routed` asks the faster of two models while the prompt
+fits and there is money. The results of `tidy` are cleared, and the history of `terse` is summarised. Guards judge what
+`careful` does and says. `changing` differs in each edition. `roomy` has its own functions and state machine, and so has
+`crew`, whose limit changes, and soon.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from helix.core.caching import ResponseCacheConfig
 from helix.core.config import LLMConfig
 from helix.core.context import ToolContext
 from helix.core.context_policy import Context
+from helix.core.guards import Guard, GuardContext
 from helix.core.routes import Route, RouteOption
 from helix.core.tools import create_sub_agent_tool, tool
+from helix.core.verdicts import Allow, AnyVerdict, Ask, Block, Replace
 
 from .tools import ALL, TOOL_S, Answer, Notes
 
@@ -55,6 +58,18 @@ def changing(edition: str) -> AnyAgent:
     return _agent("changing", system_prompt=f"You are edition {edition}.", tools=[*ALL, edited])
 
 
+def watch_calls(arguments: dict[str, Any], context: GuardContext) -> AnyVerdict:
+    if context.tool_name == "boom":
+        return Block("it is not allowed")
+    if context.tool_name == "look" and arguments["topic"] == "secret":
+        return Replace({"topic": "public"})
+    return Ask("it is much") if context.tool_name == "add" and arguments["amount"] > 100 else Allow()
+
+
+def watch_output(text: str, context: GuardContext) -> AnyVerdict:
+    return Replace(text.replace("1234", "****")) if "1234" in text else Allow()
+
+
 talker = _agent("talker", max_steps=None)
 swift = _agent("swift", inline_tools=True)
 brief = _agent("brief", max_steps=2)
@@ -72,6 +87,7 @@ boss = _agent(
 )
 tidy = _agent("tidy", context=Context(window=20_000, keep_steps=1))
 terse = _agent("terse", context=Context(window=20_000, keep_steps=1, clear_at=None, summariser="same"))
+careful = _agent("careful", guards=[Guard(call=watch_calls, output=watch_output, hold="step")])
 chief = _agent("chief", output_schema=Answer, tools=[*ALL, create_sub_agent_tool(helper, timeout_s=600)])
 
 CAST = (
@@ -85,6 +101,7 @@ CAST = (
     routed,
     tidy,
     terse,
+    careful,
     boss,
     chief,
     changing(os.environ.get(EDITION, "1")),

@@ -58,7 +58,6 @@ EXPIRED_AT_OPENING = 5
 COLLECT_AT_OPENING_S = 1.0
 """The number of seconds that an executor spends on the deletion of files when it is entered."""
 MAX_RUNS, MAX_WAITING = 500, 10_000
-WAITS = 100
 WAIT_AGAIN_S = 5.0
 """The longest time between two looks at the waits. Another process may have added one."""
 SECRETS_ADVICE = "set the environment variable of that name; the command `helix` reads .env too"
@@ -247,21 +246,28 @@ class LocalExecutor(Executor):
         An entry that fails, or whose agent is not known here, is tried again later."""
         try:
             self._new_waits.clear()
-            while waits := await read_waits(self.store, None, WAITS):
-                left = [row for row in waits if not await self._end_wait(row)]
-                if left:
-                    delay = deadline_of(left[0]) - self.engine.clock.now()
-                    with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(delay if 0 < delay < WAIT_AGAIN_S else WAIT_AGAIN_S):
-                            await self._new_waits.wait()
+            while (again := await self._end_due_waits()) is not None:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(again - self.engine.clock.now(), WAIT_AGAIN_S)):
+                        await self._new_waits.wait()
                 self._new_waits.clear()
         except StoreError as error:
             logger.warning("the waits cannot be read: %s", error)
 
+    async def _end_due_waits(self) -> float | None:
+        """End the waits that are due. Return the time of the next look (Unix seconds), or None if no entry is left."""
+        failed: float | None = None
+        async for page in read_waits(self.store):
+            for row in page:
+                now, deadline = self.engine.clock.now(), deadline_of(row)
+                if deadline > now:
+                    return deadline
+                if not await self._end_wait(row):
+                    failed = now + WAIT_AGAIN_S
+        return failed
+
     async def _end_wait(self, row: Row) -> bool:
-        """End the wait if it is due. Return whether its entry was dropped."""
-        if deadline_of(row) > self.engine.clock.now():
-            return False
+        """End the wait. Return whether its entry was dropped."""
         try:
             for claimed in await end_wait(self.engine, row, self._delivery()):
                 await self._begin(self.agents.named(claimed.session.agent_type), claimed, self._delivery())

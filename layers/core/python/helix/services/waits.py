@@ -6,8 +6,12 @@ first ones. An entry may name a run that another run has followed; it is then dr
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from math import floor
+
 from helix.core.session_row import SessionRow
 from helix.ports.state_store import Key, Put, Row, StateStore
+from helix.services.paging import pages
 
 PARTITION = "waits"
 """One partition, which takes 1,000 pauses with a deadline per second."""
@@ -16,14 +20,15 @@ PARTITION = "waits"
 def wait_put(session: SessionRow, deadline: float) -> Put:
     """Put the entry of a session that pauses. `deadline`: the earliest of its calls, in Unix seconds."""
     value = {"session_id": session.session_id, "run_id": session.run_id, "agent_type": session.agent_type}
-    return Put(Key("control", PARTITION, f"{deadline:015.3f}#{session.session_id}"), value)
+    due = (floor(deadline * 1000) + 1) / 1000  # after the deadline: an entry is dropped once it is due
+    return Put(Key("control", PARTITION, f"{due:015.3f}#{session.session_id}"), value)
 
 
 def deadline_of(row: Row) -> float:
     return float(row.key.sort.partition("#")[0])
 
 
-async def read_waits(store: StateStore, until: float | None, limit: int) -> list[Row]:
-    """Return the entries with a deadline before `until`, the earliest first. None: whatever the deadline."""
-    end = None if until is None else f"{until:015.3f}"
-    return await store.query("control", PARTITION, end=end, limit=limit)
+def read_waits(store: StateStore, until: float | None = None) -> AsyncIterator[list[Row]]:
+    """Return pages of the entries with a deadline before `until`, the earliest first. None: whatever the deadline. The
+    caller may drop the entries that it has received."""
+    return pages(store, PARTITION, end=None if until is None else f"{until:015.3f}")

@@ -37,9 +37,6 @@ from helix.services.slot_rows import Candidate, ticket_key
 from helix.services.waits import read_waits
 from helix.sessions.deletion import delete_session, expire_sessions
 
-WAITS = 100
-"""The maximum number of waits that one sweep ends."""
-
 
 async def sweep(engine: Engine, delivery: Delivery) -> Counter[str]:
     """Check every open run once, or stop when the delivery's deadline is near. Return the count of each action.
@@ -85,14 +82,15 @@ async def sweep(engine: Engine, delivery: Delivery) -> Counter[str]:
 async def _end_waits(engine: Engine, delivery: Delivery) -> int:
     """End the waits that are due, and start the runs that go on. Return the number of sessions."""
     ended = 0
-    for row in await read_waits(engine.store, engine.clock.now(), WAITS):
-        if not delivery.may_act(engine.clock.now() + 5):
-            break
-        try:
-            await begin_all(engine, await end_wait(engine, row, delivery), delivery)
-            ended += 1
-        except (AgentNotFoundError, DamagedRowError) as error:
-            logger.warning("sweep: the wait %s: %s", row.key.sort, error)
+    async for page in read_waits(engine.store, engine.clock.now()):
+        for row in page:
+            if not delivery.may_act(engine.clock.now() + 5):
+                return ended
+            try:
+                await begin_all(engine, await end_wait(engine, row, delivery), delivery)
+                ended += 1
+            except (AgentNotFoundError, DamagedRowError) as error:
+                logger.warning("sweep: the wait %s: %s", row.key.sort, error)
     return ended
 
 
