@@ -10,7 +10,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from tests.support.chunk_samples import CHUNKS
 
-from helix.core import chunk_guards, chunks
+from helix.core import chunks
 from helix.core.chunk_envelope import ChunkBase, NoticeChunk
 from helix.core.chunks import CHUNK_CLASSES, CHUNK_TYPES, KnownChunk, UnknownChunk, chunk_json_schema, parse_chunk
 from helix.core.errors import InvalidInputError
@@ -33,19 +33,19 @@ ENVELOPE = {
     "timestamp": 4.5,
 }
 GUARDS: dict[str, Callable[[ChunkBase], bool]] = {
-    "text_delta": chunk_guards.is_text_delta_chunk,
-    "thinking": chunk_guards.is_thinking_chunk,
-    "tool_start": chunk_guards.is_tool_start_chunk,
-    "tool_end": chunk_guards.is_tool_end_chunk,
-    "subagent_start": chunk_guards.is_sub_agent_start_chunk,
-    "subagent_end": chunk_guards.is_sub_agent_end_chunk,
-    "custom": chunk_guards.is_custom_event_chunk,
-    "state_patch": chunk_guards.is_state_patch_chunk,
-    "error": chunk_guards.is_error_chunk,
-    "output": chunk_guards.is_output_chunk,
-    "run_interrupted": chunk_guards.is_run_interrupted_chunk,
-    "run_resumed": chunk_guards.is_run_resumed_chunk,
-    "checkpoint_created": chunk_guards.is_checkpoint_created_chunk,
+    "text_delta": chunks.is_text_delta_chunk,
+    "thinking": chunks.is_thinking_chunk,
+    "tool_start": chunks.is_tool_start_chunk,
+    "tool_end": chunks.is_tool_end_chunk,
+    "subagent_start": chunks.is_sub_agent_start_chunk,
+    "subagent_end": chunks.is_sub_agent_end_chunk,
+    "custom": chunks.is_custom_event_chunk,
+    "state_patch": chunks.is_state_patch_chunk,
+    "error": chunks.is_error_chunk,
+    "output": chunks.is_output_chunk,
+    "run_interrupted": chunks.is_run_interrupted_chunk,
+    "run_resumed": chunks.is_run_resumed_chunk,
+    "checkpoint_created": chunks.is_checkpoint_created_chunk,
 }
 
 

@@ -21,8 +21,7 @@ _NAMES = LazyNames(
         "helix.client": "FrontendHandler=HelixClient",
         "helix.core.chunks": "CustomEventChunk ErrorChunk OutputChunk StatePatchChunk "
         "StreamChunkSchema=parse_chunk SubAgentEndChunk SubAgentStartChunk TextDeltaChunk ThinkingChunk "
-        "ToolEndChunk ToolStartChunk",
-        "helix.core.chunk_guards": "is_custom_event_chunk is_error_chunk is_output_chunk is_state_patch_chunk "
+        "ToolEndChunk ToolStartChunk is_custom_event_chunk is_error_chunk is_output_chunk is_state_patch_chunk "
         "is_sub_agent_end_chunk is_sub_agent_start_chunk is_text_delta_chunk is_thinking_chunk is_tool_end_chunk "
         "is_tool_start_chunk",
         "helix.core.call_results": "create_sub_agent_result_message create_tool_result_message",

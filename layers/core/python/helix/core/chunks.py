@@ -5,7 +5,8 @@ Law: text is provisional until the `step_committed` of its (session, step, attem
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeAlias, TypeGuard, TypeVar, get_args
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
@@ -19,6 +20,8 @@ from helix.core.output_chunks import OutputChunk as OutputChunk
 from helix.core.output_chunks import OutputDeltaChunk as OutputDeltaChunk
 from helix.core.rows import AskedQuestion
 from helix.core.usage import Usage
+
+_ChunkT = TypeVar("_ChunkT", bound=ChunkBase)
 
 
 class TextDeltaChunk(ChunkBase):
@@ -351,3 +354,27 @@ def chunk_json_schema() -> dict[str, Any]:
     if _adapter is None:
         _adapter = TypeAdapter(KnownChunk)
     return _adapter.json_schema()
+
+
+def _is(cls: type[_ChunkT]) -> Callable[[ChunkBase], TypeGuard[_ChunkT]]:
+    """Return the type guard of a class."""
+
+    def guard(chunk: ChunkBase) -> TypeGuard[_ChunkT]:
+        return isinstance(chunk, cls)
+
+    return guard
+
+
+is_text_delta_chunk = _is(TextDeltaChunk)
+is_thinking_chunk = _is(ThinkingChunk)
+is_tool_start_chunk = _is(ToolStartChunk)
+is_tool_end_chunk = _is(ToolEndChunk)
+is_sub_agent_start_chunk = _is(SubAgentStartChunk)
+is_sub_agent_end_chunk = _is(SubAgentEndChunk)
+is_custom_event_chunk = _is(CustomEventChunk)
+is_state_patch_chunk = _is(StatePatchChunk)
+is_error_chunk = _is(ErrorChunk)
+is_output_chunk = _is(OutputChunk)
+is_run_interrupted_chunk = _is(RunInterruptedChunk)
+is_run_resumed_chunk = _is(RunResumedChunk)
+is_checkpoint_created_chunk = _is(CheckpointCreatedChunk)
