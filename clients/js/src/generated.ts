@@ -287,7 +287,7 @@ export interface MessageQueuedChunk {
    */
   files: FilePart[];
   /**
-   * How the message waits. A delivered message has `steer` if it joined a run, and None if it has a run of its own. None for `withdrawn`.
+   * The delivery that the message waits for. A delivered message has `steer` if it joined a run, and None if it has a run of its own. None for `withdrawn`.
    */
   mode: ("steer" | "queue" | "interrupt") | null;
   /**
@@ -1296,7 +1296,7 @@ export interface AskedQuestion {
    */
   timed_out: boolean;
   /**
-   * How many seconds the question waits. None: forever.
+   * The number of seconds that the question waits. None: forever.
    */
   timeout_s: number | null;
 }
@@ -2494,7 +2494,7 @@ export interface Run {
    */
   v: 1;
   /**
-   * What happens if the session is running. refuse: the request is refused with `agent_already_running`. steer: the working run sees the message before its next model call. The result names the current run. queue: the message gets a run of its own when the working run has ended. interrupt: stops the working run; the message then gets a run of its own. A message that waits has no `state`, and does not edit.
+   * The handling of the message if the session is running. refuse: the request is refused with `agent_already_running`. steer: the working run sees the message before its next model call. The result names the current run. queue: the message gets a run of its own when the working run has ended. interrupt: stops the working run; the message then gets a run of its own. A message that waits has no `state`, and does not edit.
    */
   when_running?: "refuse" | "steer" | "queue" | "interrupt";
 }

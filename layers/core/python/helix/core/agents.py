@@ -93,7 +93,7 @@ class Agent(Generic[StateT, OutputT]):
     agent shares the functions of the default profile."""
     guards: Sequence[Guard] = ()
     """The checks of what the agent receives, does and says, in order (docs/guide/guards.md). A sub-agent has its own. A
-    function agent has none."""
+    function agent cannot have any."""
     made_by_factory = False  # not a field of a definition: `AgentRegistry.resolve` sets it, also on sub-agents
     overridden_deps = NO_DEPS  # not a field of a definition: `override` sets it
 

@@ -52,6 +52,6 @@ class NoticeChunk(ChunkBase):
     people see nothing."""
 
     def words(self) -> str:
-        """Return `line` with the values of the fields. A field that is None leaves its place empty."""
+        """Return `line` with the values of the fields. A field without a value leaves its place empty."""
         values = {name: getattr(self, name) for name in _FIELD.findall(self.line)}
         return self.line.format_map({name: "" if value is None else value for name, value in values.items()})

@@ -35,7 +35,7 @@ def _parameters(factory: Factory) -> dict[str, bool]:
     """Return the named parameters, and whether each is required."""
     try:
         found = inspect.signature(factory).parameters
-    except (TypeError, ValueError):  # a class or function in C may have none
+    except (TypeError, ValueError):  # classes and functions in C do not always have one
         return {}
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return {name: one.default is one.empty for name, one in found.items() if one.kind not in kinds}

@@ -32,7 +32,7 @@ class Documented(NamedTuple):
 
     description: str
     """The docstring without the descriptions of parameters. If it has nothing else, the whole docstring. Empty if the
-    function has none."""
+    function has no docstring."""
     parameters: dict[str, str]
     """The description of each parameter that the docstring describes."""
 

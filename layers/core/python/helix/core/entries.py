@@ -278,7 +278,7 @@ def message_of(entry: AnyEntry, lineage: int, index: int) -> UserMessage | Assis
 
 
 def _shown(verdicts: Sequence[Verdict]) -> JsonObject:
-    """Return the metadata of a judged message. A value that every guard allowed has none."""
+    """Return the metadata of a judged message. A value that every guard allowed has no such metadata."""
     shown: list[JsonValue] = [verdict.shown() for verdict in verdicts if verdict.verdict != "allow"]
     return {GUARDS: shown} if shown else {}
 

@@ -25,7 +25,7 @@ MAX_GUARDS = 20
 
 @dataclass(slots=True, kw_only=True)
 class GuardContext:
-    """What a guard may know about the value that it judges."""
+    """The facts about the judged value that a guard may use."""
 
     on: Place
     """What is judged: an `input`, a `call`, a `result` or an `output`."""

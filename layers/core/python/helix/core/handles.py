@@ -237,7 +237,7 @@ class AgentExecutionHandle(Protocol[OutputT]):
     queued_id: str | None
     """The id under which the caller's message waits, for `withdraw`. None if the message started its run at once."""
     output_schema: type[BaseModel] | None = None
-    """The output schema of the agent. None if it has none, or if the handle does not know the agent."""
+    """The output schema of the agent. None if the agent does not declare one, or if the handle does not know the agent."""
 
     async def messages(self, *, after: int | None = None) -> AsyncIterator[StreamMessage]:
         """Return the messages behind `stream` in wire format, including the message that ends the run."""

@@ -20,10 +20,10 @@ from helix.core.session_row import SessionRow
 from helix.core.stored import Stored
 
 WaitMode = Literal["steer", "queue", "interrupt"]
-"""How a message waits for the run that works. `steer`: the run's next model call sees it. `queue`: it gets a turn of its
-own once the run has ended. `interrupt`: it stops the run, and then gets a turn of its own."""
+"""The delivery of a message that waits for the run that works. `steer`: the run's next model call sees it. `queue`: it
+gets a turn of its own once the run has ended. `interrupt`: it stops the run, and then gets a turn of its own."""
 WhenRunning = Literal["refuse", WaitMode]
-"""What happens to a message for a session that is running. `refuse` raises `AgentAlreadyRunningError`."""
+"""The handling of a message for a session that is running. `refuse` raises `AgentAlreadyRunningError`."""
 WHEN_RUNNING: tuple[str, ...] = (*get_args(WhenRunning)[:1], *get_args(WaitMode))
 Withdrawn = Literal["withdrawn", "delivered", "not_found"]
 """The outcome of a withdrawal. `delivered`: the message is in history already. `not_found`: no such message waits."""

@@ -27,8 +27,8 @@ class MessageQueuedChunk(ChunkBase):
     state: Literal["waiting", "delivered", "withdrawn"]
     """The state of the message. `delivered`: the conversation has it from here on."""
     mode: WaitMode | None = None
-    """How the message waits. A delivered message has `steer` if it joined a run, and None if it has a run of its own. None
-    for `withdrawn`."""
+    """The delivery that the message waits for. A delivered message has `steer` if it joined a run, and None if it has a
+    run of its own. None for `withdrawn`."""
     content: str = ""
     """The text of the message. Empty for `withdrawn`."""
     files: list[FilePart] = Field(default_factory=list)

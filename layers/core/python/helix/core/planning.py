@@ -150,7 +150,7 @@ def normalise(step_result: ToolCallsStepResult | StructuredOutputStepResult) -> 
 
 def output_text(step_result: AnyStepResult) -> str:
     """Return the JSON text of the answer's structured output: the arguments of its first `__finish__` call. Empty if
-    it has none."""
+    it has no output."""
     if not isinstance(step_result, ToolCallsStepResult | StructuredOutputStepResult):
         return ""
     calls = normalise(step_result).tool_calls

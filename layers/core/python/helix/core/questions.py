@@ -32,7 +32,7 @@ OnTimeout = Literal["deny", "fail", "default"]
 
 
 class Timeout(TypedDict, total=False):
-    """How long a question waits; see `Question`."""
+    """The time that a question waits; see `Question`."""
 
     timeout_s: float | None
     """The number of seconds, or None to wait forever."""

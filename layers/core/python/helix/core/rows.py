@@ -46,7 +46,7 @@ class AskedQuestion(Record):
     data: JsonValue = None
     """The answer. None until there is one."""
     timeout_s: float | None = None
-    """How many seconds the question waits. None: forever."""
+    """The number of seconds that the question waits. None: forever."""
     on_timeout: Literal["deny", "fail", "default"] = "deny"
     """The policy after `timeout_s`. `deny` fails the call, `fail` also the run, and `default` gives the
     `default_answer`."""

@@ -56,7 +56,7 @@ class Run(BaseRequest):
     Without a key, the same applies to a repeated `id` on the same connection.
     """
     when_running: WhenRunning = "refuse"
-    """What happens if the session is running.
+    """The handling of the message if the session is running.
 
     refuse: the request is refused with `agent_already_running`.
     steer: the working run sees the message before its next model call. The result names the current run.

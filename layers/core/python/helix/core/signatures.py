@@ -1,5 +1,5 @@
 """Builds a tool's input schema from its function's signature. Parameters become fields, keeping their `Field` and
-defaults. A description in the docstring applies if the `Field` has none."""
+defaults. A description in the docstring applies if the `Field` has no description."""
 
 from __future__ import annotations
 

@@ -77,8 +77,8 @@ class Tool(Generic[In]):
     """Whether to also retry an execution that exceeded `timeout_s`. Its outcome is unknown, so this requires
     `on_unknown="retry"`."""
     answer_timeout_s: float | None = None
-    """How many seconds a call waits for its approval, for the client's result, or for a decision about an unknown outcome.
-    None: forever. A sweep ends the wait, up to a minute late, or an hour on a stage at rest."""
+    """The number of seconds that a call waits for its approval, for the client's result, or for a decision about an
+    unknown outcome. None: forever. A sweep ends the wait, up to a minute late, or an hour on a stage at rest."""
     on_answer_timeout: OnAnswerTimeout = "deny"
     """The policy for a call that waited for `answer_timeout_s`. `deny`: the call fails, and the model reads why. `fail`:
     the run fails too."""

@@ -83,7 +83,7 @@ class Verdict(Stored):
     guard: str
     """The name of the guard."""
     on: AsStored[Place]
-    """What was judged: an `input`, a `call`, a `result` or an `output`."""
+    """The kind of the judged value: an `input`, a `call`, a `result` or an `output`."""
     of: str = ""
     """The judged message's index in history, or the id of the judged call. Empty for an output of the model."""
     verdict: AsStored[Literal["allow", "replace", "block", "retry", "ask"]] = "allow"
@@ -91,7 +91,7 @@ class Verdict(Stored):
     reason: str = ""
     """The reason that the guard gave. Empty if it gave none."""
     to: AsStored[Literal["model", "user"]] = "model"
-    """Who was told about a `block`."""
+    """The recipient of the reason of a `block`."""
     hash: str = ""
     """The first 32 hexadecimal digits of the SHA-256 of the judged value as JSON."""
     value: JsonValue = None

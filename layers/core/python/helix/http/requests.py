@@ -38,7 +38,7 @@ class Given:
     """Whether `data` is the result of a client tool. None if the request does not say; then the kind of the waiting
     call decides."""
     answer: Given | None = None
-    """How to read the response if the call asks questions, where that differs. None: it does not."""
+    """The response as the answer to a question, if the two forms differ. None: this response serves for both."""
     shown: JsonValue = None
     """The arguments in the call's part on the page. If they differ from the model's, they are executed. None if the
     encoding does not send them."""

@@ -82,7 +82,7 @@ class ClaimInput:
     """The key of the request (`services.request_keys`). A claim is refused if its key already has a run. None for no
     key."""
     when_running: WhenRunning = "refuse"
-    """What happens to the message if the session is running. The claim itself is refused then."""
+    """The handling of the message if the session is running. The claim itself is refused then."""
     queued: str = ""
     """The id under which the message waited in the inbox. Empty if it did not wait."""
     inbox: bool = False

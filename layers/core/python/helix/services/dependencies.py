@@ -38,7 +38,7 @@ class _Held:
         self.made: asyncio.Future[Any] = loop.create_future()
         """The value, or `_Failed`. A failure is not the exception of the future, because perhaps no call awaits it."""
         self.closing = asyncio.Event()
-        # In an empty context, because the value belongs to no run: no span or user of the first call stays with it.
+        # The context is empty, because the value belongs to no run: no span or user of the first call stays with it.
         self.task = loop.create_task(self._hold(factory, secrets), name="helix-deps", context=Context())
 
     async def _hold(self, factory: Factory, secrets: Secrets) -> None:

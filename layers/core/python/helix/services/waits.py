@@ -20,7 +20,7 @@ PARTITION = "waits"
 def wait_put(session: SessionRow, deadline: float) -> Put:
     """Put the entry of a session that pauses. `deadline`: the earliest of its calls, in Unix seconds."""
     value = {"session_id": session.session_id, "run_id": session.run_id, "agent_type": session.agent_type}
-    due = (floor(deadline * 1000) + 1) / 1000  # after the deadline: an entry is dropped once it is due
+    due = (floor(deadline * 1000) + 1) / 1000  # after the deadline: a sweep drops the entries that are due
     return Put(Key("control", PARTITION, f"{due:015.3f}#{session.session_id}"), value)
 
 

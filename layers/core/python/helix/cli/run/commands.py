@@ -56,7 +56,7 @@ def run(
     ] = None,
     when_running: Annotated[
         WhenRunning | None,
-        typer.Option("--when-running", help="What to do if the session is running [default: wait until it ends]"),
+        typer.Option("--when-running", help="The action if the session is running [default: wait until it ends]"),
     ] = None,
 ) -> int:
     asked = Asked(options, where, mode, session, message)

@@ -77,8 +77,8 @@ class Question:
     agent_type: str
     """The agent that made the call."""
     reason: str | None = None
-    """The reason why the tool needs an answer, as in `core.rows.Pending`, or the texts of its questions. None if there is
-    none."""
+    """The reason why the tool needs an answer, as in `core.rows.Pending`, or the texts of its questions. None if no
+    call waits."""
     questions: Sequence[AskedQuestion] = ()
     """The open questions of a tool that asks."""
     round: int = 0

@@ -95,7 +95,7 @@ class Step:
 
     @property
     def output(self) -> str:
-        """The JSON text of the structured output so far. Empty if the answer has none."""
+        """The JSON text of the structured output so far. Empty if the answer has no output."""
         return "".join(part.text for part in self.parts if part.kind == "output")
 
     @property

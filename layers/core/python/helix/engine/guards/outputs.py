@@ -99,7 +99,7 @@ async def _judge_call(run: RunContext, request: ToolCallRequest) -> Judged:
     context = make_guard_context(run, "call", run.session.step + 1, tool_name=request.name, call_id=request.id)
     judged = await judge(run, context, request.arguments, check, of=request.id)
     tool = run.agent.find_tool(request.name)
-    if tool is not None and tool.kind == "client":  # the client answers such a call, and nobody approves it before
+    if tool is not None and tool.kind == "client":  # the client answers such a call, and no person approves it before
         judged.verdicts = [
             v.model_copy(update={"verdict": "block", "reason": f"a call of a client's tool cannot wait: {v.reason}"})
             if v.verdict == "ask"
