@@ -23,10 +23,10 @@ from helix.core.chunk_envelope import ChunkBase, NoticeChunk
 from helix.core.chunks import CHUNK_CLASSES
 from helix.core.files import FilePart
 from helix.core.handles import AgentResult
+from helix.core.messages import AskedQuestion
 from helix.core.refusals import RemoteError
 from helix.core.replies import REPLIES
 from helix.core.requests import AnyRequest
-from helix.core.rows import AskedQuestion
 from helix.core.usage import Usage
 from helix.core.wire import StreamMessage
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from helix.core import entries, request_heads, rows, run_row, session_row, view_row
+from helix.core import entries, messages, request_heads, rows, run_row, session_row, view_row
 
 ROOT = Path(__file__).parents[2]
 CITED = ("protocol.md", "appendix/semantics.md")
@@ -30,7 +30,7 @@ SECTIONS: dict[str, list[type[BaseModel]]] = {
     "row-head": [request_heads.HeadRow, request_heads.RequestHead, request_heads.HeadTool],
     "row-view": [view_row.ViewRow, view_row.ContextMark],
     "row-parts": [
-        *(rows.ErrorInfo, rows.Pending, rows.AskedQuestion),
+        *(rows.ErrorInfo, rows.Pending, messages.AskedQuestion),
         *(session_row.OpenStep, session_row.StepClaim, session_row.Block, session_row.Bounds, session_row.Parent),
         entries.ChildRef,
     ],

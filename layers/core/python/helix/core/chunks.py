@@ -15,10 +15,9 @@ from helix.core.errors import InvalidInputError
 from helix.core.files import FilePart
 from helix.core.inbox_chunks import MessageQueuedChunk as MessageQueuedChunk
 from helix.core.json import JsonObject, JsonValue
-from helix.core.messages import Edit
+from helix.core.messages import AskedQuestion, Edit
 from helix.core.output_chunks import OutputChunk as OutputChunk
 from helix.core.output_chunks import OutputDeltaChunk as OutputDeltaChunk
-from helix.core.rows import AskedQuestion
 from helix.core.usage import Usage
 
 _ChunkT = TypeVar("_ChunkT", bound=ChunkBase)

@@ -16,6 +16,7 @@ from helix.core.json import JsonObject, JsonValue
 from helix.core.lineage import find_spans
 from helix.core.messages import (
     AnyMessage,
+    AskedQuestion,
     AssistantMessage,
     Edit,
     EditedArguments,
@@ -25,7 +26,7 @@ from helix.core.messages import (
     ToolResultMessage,
     UserMessage,
 )
-from helix.core.rows import AskedQuestion, LineageRow, Pending
+from helix.core.rows import LineageRow, Pending
 from helix.core.status import ResultSource
 from helix.core.stored import AsStored, Stored
 from helix.core.usage import Usage

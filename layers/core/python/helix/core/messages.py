@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from helix.core.errors import InvalidInputError
 from helix.core.files import FilePart
-from helix.core.json import JsonObject, check_text
+from helix.core.json import JsonObject, JsonValue, check_text
 
 
 class Record(BaseModel):
@@ -58,6 +58,32 @@ class ThinkingContent(Record):
     """The number of characters of the answer's text before the block."""
     after_calls: int = 0
     """The number of tool calls of the answer before the block."""
+
+
+class AskedQuestion(Record):
+    """A question that a tool asked while it ran, and its answer."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    text: str
+    """The text that the person reads."""
+    answer_schema: JsonObject = Field(default_factory=dict)
+    """The JSON schema of the answer."""
+    problem: str | None = None
+    """Why the tool did not accept the last answer. None if the question was not asked before."""
+    answered: bool = False
+    """Whether the question has an answer."""
+    data: JsonValue = None
+    """The answer. None until there is one."""
+    timeout_s: float | None = None
+    """The number of seconds that the question waits. None: forever."""
+    on_timeout: Literal["deny", "fail", "default"] = "deny"
+    """The policy after `timeout_s`. `deny` fails the call, `fail` also the run, and `default` gives the
+    `default_answer`."""
+    default_answer: JsonValue = None
+    """The answer if none came in time. None without the policy `default`."""
+    timed_out: bool = False
+    """Whether the answer is the default, because none came in time."""
 
 
 class Edit(Record):

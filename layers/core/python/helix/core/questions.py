@@ -19,7 +19,7 @@ from helix.core.damage import every_problem
 from helix.core.errors import InvalidInputError
 from helix.core.json import JsonObject, JsonValue, check_json, check_text
 from helix.core.json_schema import schema_problems
-from helix.core.rows import AskedQuestion
+from helix.core.messages import AskedQuestion
 from helix.core.tools import tool
 
 MAX_QUESTIONS = 20

@@ -10,8 +10,8 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from helix.core.compact import StoredUsage, expand_checkpoint, shorten_checkpoint
 from helix.core.errors import damaged_row
-from helix.core.json import JsonObject, JsonValue, clean_text
-from helix.core.messages import Edit, Record
+from helix.core.json import JsonObject, clean_text
+from helix.core.messages import AskedQuestion, Edit, Record
 from helix.core.status import SessionStatus
 from helix.core.stored import AsStored, Stored
 from helix.core.usage import Usage
@@ -28,32 +28,6 @@ class ErrorInfo(Record):
     stored."""
     recoverable: bool = True
     """Whether `retry` makes sense. False after an abort and for damaged rows."""
-
-
-class AskedQuestion(Record):
-    """A question that a tool asked while it ran, and its answer."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    text: str
-    """The text that the person reads."""
-    answer_schema: JsonObject = Field(default_factory=dict)
-    """The JSON schema of the answer."""
-    problem: str | None = None
-    """Why the tool did not accept the last answer. None if the question was not asked before."""
-    answered: bool = False
-    """Whether the question has an answer."""
-    data: JsonValue = None
-    """The answer. None until there is one."""
-    timeout_s: float | None = None
-    """The number of seconds that the question waits. None: forever."""
-    on_timeout: Literal["deny", "fail", "default"] = "deny"
-    """The policy after `timeout_s`. `deny` fails the call, `fail` also the run, and `default` gives the
-    `default_answer`."""
-    default_answer: JsonValue = None
-    """The answer if none came in time. None without the policy `default`."""
-    timed_out: bool = False
-    """Whether the answer is the default, because none came in time."""
 
 
 class Pending(Record):

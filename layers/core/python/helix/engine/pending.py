@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from helix.core.entries import AssistantRow, CallRow, parse_entry
+from helix.core.messages import AskedQuestion
 from helix.core.questions import open_questions
 from helix.core.row_keys import message_sort
-from helix.core.rows import AskedQuestion, Pending
+from helix.core.rows import Pending
 from helix.ports.state_store import Key, StateStore
 
 Place = tuple[int, int, list[Pending]]

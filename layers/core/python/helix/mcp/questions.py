@@ -12,7 +12,7 @@ from typing import Any, assert_never
 from mcp_types import ClientCapabilities, ElicitRequest, ElicitRequestFormParams, ElicitResult
 
 from helix.core.json import JsonObject, JsonValue, dumps, loads
-from helix.core.rows import AskedQuestion
+from helix.core.messages import AskedQuestion
 from helix.mcp.runs import Question
 
 SHOWN_CHARS = 2_000

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from helix.core.conversation.items import Call, Question
 from helix.core.json import JsonObject, JsonValue
-from helix.core.rows import AskedQuestion
+from helix.core.messages import AskedQuestion
 
 QUESTION = "question"
 """The name of the tool in the part of a question."""

@@ -28,7 +28,7 @@ from helix.core.errors import AgentAlreadyRunningError
 from helix.core.handles import AgentExecutionHandle, AgentResult, Confirmation, SessionState
 from helix.core.json import loads
 from helix.core.json_schema import schema_problems
-from helix.core.rows import AskedQuestion
+from helix.core.messages import AskedQuestion
 from helix.fleet.rows import read_entry
 from helix.ports.clock import Clock
 from helix.runtime.executor import Executor

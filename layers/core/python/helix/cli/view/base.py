@@ -18,7 +18,7 @@ from helix.core.chunks import StreamChunk
 from helix.core.config import LLMConfig
 from helix.core.handles import AgentExecutionHandle, AgentResult
 from helix.core.json import JsonObject
-from helix.core.rows import AskedQuestion
+from helix.core.messages import AskedQuestion
 from helix.runtime.models import ModelChoice
 
 DEMONSTRATION_IN_WORDS = "the demonstration model: a program, not a language model; it costs nothing"

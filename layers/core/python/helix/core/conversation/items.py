@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from helix.core.files import FilePart
 from helix.core.json import JsonObject, JsonValue
-from helix.core.messages import Edit
-from helix.core.rows import AskedQuestion
+from helix.core.messages import AskedQuestion, Edit
 from helix.core.usage import Usage
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from helix.core.errors import InvalidInputError
+from helix.core.messages import AskedQuestion
 from helix.core.questions import MAX_QUESTIONS, Question
-from helix.core.rows import AskedQuestion
 
 
 class CallAsksError(BaseException):

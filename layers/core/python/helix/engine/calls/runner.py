@@ -20,8 +20,7 @@ from helix.core.damage import every_problem
 from helix.core.errors import DependencyError, FatalToolError, InvalidInputError, ToolError
 from helix.core.files import Content
 from helix.core.json import JsonObject, JsonValue, clean_text, dumps, text_of
-from helix.core.messages import ToolCallRequest
-from helix.core.rows import AskedQuestion
+from helix.core.messages import AskedQuestion, ToolCallRequest
 from helix.core.states import refused_state
 from helix.core.tools import AnyTool
 from helix.core.tracker import StateTracker
