@@ -14,14 +14,12 @@ from pydantic import Field
 
 from helix.core.errors import CallerError, InvalidInputError, RunNotFoundError
 from helix.core.files import FilePart
+from helix.core.inbox_chunks import WaitMode
 from helix.core.json import JsonObject, text_size
 from helix.core.messages import Record
 from helix.core.session_row import SessionRow
 from helix.core.stored import Stored
 
-WaitMode = Literal["steer", "queue", "interrupt"]
-"""The delivery of a message that waits for the run that works. `steer`: the run's next model call sees it. `queue`: it
-gets a turn of its own once the run has ended. `interrupt`: it stops the run, and then gets a turn of its own."""
 WhenRunning = Literal["refuse", WaitMode]
 """The handling of a message for a session that is running. `refuse` raises `AgentAlreadyRunningError`."""
 WHEN_RUNNING: tuple[str, ...] = (*get_args(WhenRunning)[:1], *get_args(WaitMode))

@@ -8,7 +8,10 @@ from pydantic import Field
 
 from helix.core.chunk_envelope import ChunkBase
 from helix.core.files import FilePart
-from helix.core.inbox import WaitMode
+
+WaitMode = Literal["steer", "queue", "interrupt"]
+"""The delivery of a message that waits for the run that works. `steer`: the run's next model call sees it. `queue`: it
+gets a turn of its own once the run has ended. `interrupt`: it stops the run, and then gets a turn of its own."""
 
 
 class MessageQueuedChunk(ChunkBase):

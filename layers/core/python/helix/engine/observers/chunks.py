@@ -38,7 +38,8 @@ from helix.core.chunks import (
 from helix.core.entries import AnyEntry, AssistantRow, CallRow, UserRow
 from helix.core.errors import HelixError
 from helix.core.handles import with_parameters
-from helix.core.inbox import InboxRow, WaitMode
+from helix.core.inbox import InboxRow
+from helix.core.inbox_chunks import WaitMode
 from helix.core.json import JsonObject, clean_text, text_of
 from helix.core.messages import Edit
 from helix.core.questions import open_questions
