@@ -8,7 +8,7 @@ left out because it is inconvenient: a difference between two runtimes is a defe
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
 from helix.core.entries import AssistantRow
@@ -34,8 +34,8 @@ async def read_report(executor: Executor, session_id: str, *, hide: Sequence[str
     tree = await read_tree(executor.store, session_id)
     root = tree[0].session
     assert root is not None, f"there is no session {session_id!r}"
-    names = Names(tree, hide)
     stream = await read_all(executor.streams, root.stream_id) if root.stream_id == session_id else []
+    names = Names(tree, hide, {str(m.chunk["queued_id"]) for m in stream if m.chunk and "queued_id" in m.chunk})
     story = {
         "sessions": {names.plain(rows.session_id): await _session(executor, rows) for rows in tree},
         "stream": _stream(stream, names),
@@ -82,8 +82,8 @@ def _stream(messages: Sequence[StreamMessage], names: Names) -> dict[str, list[A
 
 
 def _lane(body: RunReport) -> str:
-    """Return the writer of a chunk: a call by its id, and an emitted event by its name, because the chunk has no call
-    id."""
+    """Return the writer of a chunk: a call by its id, an emitted event by its name, because the chunk has no call id, and
+    the sender of a message that waits by the message."""
     place = f"{body['session']} turn {body['turn']}"
     match body["type"]:
         case "tool_start" | "tool_end" | "tool_approval_request":
@@ -92,6 +92,8 @@ def _lane(body: RunReport) -> str:
             return f"{place} call {body['parent_tool_call_id']}"
         case "custom":
             return f"{place} step {body['step']} {body['event_name']}"
+        case "message_queued" if body["state"] != "delivered":
+            return f"{place} message {body['queued_id']}"
         case _:
             return place
 
@@ -109,10 +111,12 @@ def _cut(value: Any) -> Any:
 
 
 class Names:
-    """Stable names for ids: sessions and runs by their place in the tree, checkpoints by their order."""
+    """Stable names for ids: sessions and runs by their place in the tree, checkpoints and waiting messages by their
+    order."""
 
-    def __init__(self, tree: Sequence[SessionRows], hide: Sequence[str]) -> None:
+    def __init__(self, tree: Sequence[SessionRows], hide: Sequence[str], waiting: Set[str]) -> None:
         known: dict[str, str] = {text: f"<{n}>" for n, text in enumerate(hide)}
+        known |= {ident: f"message{n}" for n, ident in enumerate(sorted(waiting))}
         self._checkpoints: dict[str, str] = {}
         for rows in tree:
             name = "root" if rows is tree[0] else _place(rows, known)
