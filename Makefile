@@ -21,7 +21,7 @@ MUTANTS ?=
 DIRECT ?=
 VERSION ?=
 # Percent of lines and branches.
-FLOOR := 80
+FLOOR := 87
 # A worker that crashes ends the run: pytest-xdist hangs where it replaces one under loadgroup (its issue 1323).
 # Reordering by xdist would start the largest groups last: it counts tests, not seconds.
 PYTEST ?= -q -n auto --dist loadgroup --no-loadscope-reorder --max-worker-restart=0
