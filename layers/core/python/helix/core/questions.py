@@ -37,7 +37,7 @@ class Timeout(TypedDict, total=False):
     timeout_s: float | None
     """The number of seconds, or None to wait forever."""
     on_timeout: OnTimeout
-    """What happens then."""
+    """The action when the time is over."""
     default: JsonValue
     """The answer for `on_timeout="default"`."""
 
@@ -47,7 +47,7 @@ class Question(Generic[T]):
     schema's type.
 
     timeout_s: how many seconds the question waits; None: forever. A sweep ends the wait, up to a minute late, or an hour
-        on a stage at rest. Several open questions wait for the shortest time.
+        on a stage at rest. If several questions are open, the shortest time applies to all of them.
     on_timeout: `deny` fails the call, `fail` also fails the run, `default` answers with `default`.
     default: the answer if none comes in time, as JSON.
     schema: a pydantic model or another type that pydantic can read, or a JSON schema. None: a text, or `choices`.
@@ -155,8 +155,8 @@ def _checked_timeout(text: str, schema: JsonObject, timeout: Timeout) -> Timeout
 
 
 def timeout_of(questions: Sequence[AskedQuestion]) -> tuple[float | None, OnTimeout]:
-    """Return how many seconds the open questions wait together, and the policy afterwards: that of the question that waits
-    the shortest time. The policy `default` needs a default for each of them."""
+    """Return the shortest timeout of the open questions, in seconds, and the policy of that question. The policy `default`
+    needs a default for each of them."""
     limited = [question for question in open_questions(questions) if question.timeout_s is not None]
     if not limited:
         return None, "deny"

@@ -1,8 +1,8 @@
-"""Messages to a run that works: leaving them, taking them back, and the next turn (docs/protocol.md#inbox).
+"""The inbox of a running session: adding and withdrawing messages, and starting the next turn (docs/protocol.md#inbox).
 
-Law: a message is left without a write to the session's row, so it never conflicts with a claim. It is left on condition
-that its run still works. The run's end therefore sees every message that was left, and the run's effects stay open until
-each of them has a turn, or is known to the next run.
+Law: adding a message does not write the session's row, so it never conflicts with a claim. The write succeeds only while
+the run is active, so the end of the run sees every message. The run's effects stay open until each message has started a
+turn, or the next run has been notified of it.
 """
 
 from __future__ import annotations
@@ -68,8 +68,9 @@ async def read_inbox(store: StateStore, session_id: str) -> list[InboxRow]:
 async def leave_message(
     engine: Engine, agent: AnyAgent, session_id: str, ask: ClaimInput, delivery: Delivery
 ) -> Left | None:
-    """Leave the message of `ask` in the inbox. None: the session can be claimed for it at once. Raises
-    `InboxFullError`, and `StaleStateError` if a repeated request or a lost file was first."""
+    """Leave the message of `ask` in the inbox. None: the session can be claimed for it at once. Raises `InboxFullError`.
+    Raises `StaleStateError` if a request with the same key was stored first, or if the session changed and may no longer
+    hold the message's files."""
     while True:
         session = await engine.history.session(session_id)
         if session is None or not _may_wait(session, ask, engine.clock.now()):
@@ -157,7 +158,7 @@ def _message(engine: Engine, session: SessionRow, rows: Sequence[InboxRow], ask:
 
 
 async def _marks(engine: Engine, session: SessionRow, mode: str) -> list[Operation] | None:
-    """Return the operations that tell the run which works that a message waits for it. None: it has ended."""
+    """Return the operations that notify the active run of a waiting message. None: the run has ended."""
     run_key = row_key(session.session_id, run_sort(session.run_id))
     stop_key = row_key(session.session_id, stop_sort(session.run_id))
     run, stop = await engine.store.get([run_key, stop_key])
@@ -263,8 +264,8 @@ async def take_messages(run: RunContext, new: SessionRow, stop: Value | None, ro
 
 
 async def start_waiting(engine: Engine, agent: AnyAgent, session_id: str, delivery: Delivery) -> Claimed | None:
-    """Claim the turn of the next waiting message, after a run of the session has ended. Messages that keep waiting are
-    marked in the session's row, or for the run that works by now."""
+    """Claim the turn of the next waiting message, after a run of the session has ended. If messages
+    remain, the session's row says so, or the run that is active by now is notified."""
     while True:
         rows = await read_inbox(engine.store, session_id)
         session = await engine.history.session(session_id)

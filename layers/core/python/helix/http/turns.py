@@ -1,4 +1,5 @@
-"""The parts of a response: the run it shows, the start of the page's message, and the conversation before that.
+"""The contents of an HTTP response: the run that it streams, the first run of the same message on the page, and the
+conversation before that.
 
 Law: everything here comes from rows, so any process produces the same response. A client's copy of the conversation is not
 used.
@@ -41,7 +42,7 @@ class Turn:
     interrupted, failed or died."""
     since: int
     """The number of the first turn whose messages the client lacks. After several answers, each of which may start a run,
-    it can be lower than that of `run`. It is higher if no run has continued yet."""
+    it can be lower than that of `run`. It is `run.turn + 1` if the client answered a call but no run has continued yet."""
     seen: int = 0
     """The stream's last sequence when the answers arrived. The client has the output of sub-agents up to it. 0 if that does
     not matter."""

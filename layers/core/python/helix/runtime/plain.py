@@ -31,7 +31,7 @@ from helix.services.claim_input import check_session_id
 OutputT = TypeVar("OutputT")
 T = TypeVar("T")
 STOP_S = 5.0
-"""The time, in seconds, that Ctrl-C gives the run to stop. After that, the run is left where it is, and can be resumed."""
+"""The time, in seconds, that Ctrl-C gives the run to stop. After that, `run` stops waiting. The run can be resumed."""
 
 
 def run(
@@ -56,9 +56,9 @@ def run(
     store: as for `LocalExecutor`.
     model: as for `LocalExecutor`.
 
-    Ctrl-C interrupts the run and raises `KeyboardInterrupt`. A note of the exception names the session, which a further
-    message continues. Raises what `LocalExecutor.execute` raises. A run that fails or pauses does not raise: see
-    `AgentResult.status`.
+    Ctrl-C interrupts the run and raises `KeyboardInterrupt`. The exception has a note with the session's id. To continue,
+    send another message to the session. Raises what `LocalExecutor.execute` raises. A run that fails or pauses does not
+    raise: see `AgentResult.status`.
     """
     limit = None if budget is None else whole_amount(budget, "usd")
     started: list[AgentExecutionHandle[OutputT]] = []

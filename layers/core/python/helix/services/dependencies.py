@@ -1,7 +1,8 @@
-"""The dependencies of tools, such as a database pool. This process makes them once, and closes them at its end.
+"""The dependencies of tools, such as a database pool. Each process makes them at their first use, and closes them at its
+end.
 
-Law: each function that an agent names in `deps` has at most one open value. A task of its own enters and leaves the
-context manager, so that no call that ends or is stopped takes the value away from other calls.
+Law: each function that an agent names in `deps` has at most one open value. A dedicated task enters and exits the context
+manager, so that a call that ends or is cancelled does not close the value for other calls.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ async def _judge_calls(run: RunContext, plan: StepProcessingPlan) -> dict[str, J
 
 
 def _refuse_unjudged(run: RunContext, request: ToolCallRequest) -> Judged:
-    """Refuse a call beyond those that an agent judges. The step has reserved no money for it."""
+    """Block a call beyond those that a judge accepts. The step's reservation does not cover it."""
     name = next(guard.name for guard in run.agent.guards if is_judge(guard.call))
     verdict = Block(f"an agent judges {MAX_CALLS} calls of one answer at most")
     return Judged(request.arguments, [stored_verdict(name, "call", request.id, request.arguments, verdict)])
