@@ -89,6 +89,7 @@ async def test_the_timeline_shows_what_the_model_was_asked(tmp_path: Path) -> No
         await body.get_by_text("Look at something long.").click()
         assert "number" in await body.get_by_label("Arguments of the tool look").inner_text()
         await body.get_by_text("as shown to the model").click()
+        await body.locator("ol.asked-list > li").first.wait_for()
         shown = await body.locator("ol.asked-list > li").all_inner_texts()
         assert SUMMARY in shown[0] and "700" not in shown[0] and "calls look" in " ".join(shown)
         for scheme in ("light", "dark"):

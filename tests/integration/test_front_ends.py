@@ -107,7 +107,10 @@ async def agrees(front_ends: NodeProcess, executor: Executor, session_id: str, *
         runs = {run["run_id"] for run in given["log"]}  # the text of an interrupted run has its id at the end
         found["agui"]["messages"] = [m for m in found["agui"]["messages"] if m["id"].rpartition("/")[2] not in runs]
         seen = [m for m in found["agui"]["messages"] if m["role"] != "reasoning" and "subagentRunId" not in m]
-        assert plain(seen, exact) == plain(await stored_conversation(executor, session_id), exact)
+        stored = await stored_conversation(executor, session_id)
+        assert len({message["id"] for message in stored}) == len(stored)
+        if session_id != "ses_a_message_that_steers":  # AG-UI has no event for it, so pages show it when they load
+            assert plain(seen, exact) == plain(stored, exact)
 
 
 def shown(message: Any) -> Any:

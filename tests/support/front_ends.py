@@ -13,6 +13,7 @@ from typing import Any
 from tests.support.node_process import NodeProcess
 
 from helix.core.json import JsonObject
+from helix.core.messages import UserMessage
 from helix.core.wire import StreamMessage
 from helix.http.messages import ui_conversation
 from helix.http.responses import Position, encode
@@ -121,6 +122,8 @@ def _answers(log: Sequence[StreamMessage], root: str, end: int) -> dict[str, boo
 async def agui_runs(executor: Executor, session_id: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     seen: set[str] = set()
+    messages = await executor.sessions.load_conversation_messages(session_id)
+    began = {m.run_id: m.queued_id or m.run_id for m in reversed(messages) if isinstance(m, UserMessage)}
     for turn in await turns(executor, session_id):
         copied = (
             not found and turn.first.start_count > 0
@@ -128,7 +131,8 @@ async def agui_runs(executor: Executor, session_id: str) -> list[dict[str, Any]]
         encoder = await agui_encoder(executor, turn, join=copied)
         events = [event for _, event in await events_of(executor, turn, encoder, whole=False)]
         said = (turn.first.input or {}).get("message")
-        user = {"id": f"{turn.first.run_id}/user", "role": "user", "content": said}
+        name = began.get(turn.first.run_id, turn.first.run_id)
+        user = {"id": f"{name}/user", "role": "user", "content": said}
         new = said is not None and not copied and turn.first.run_id not in seen
         seen.add(turn.first.run_id)
         found.append({"user": user if new else None, "events": events})

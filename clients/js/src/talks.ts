@@ -29,8 +29,8 @@ export const sessionOf = (prefix: string, id: string): string =>
   id.startsWith("ses_") || id.startsWith(prefix) ? id : `${prefix}${id}`;
 
 /** What a page calls a stored message of the user: the id that it was sent with, if it was sent by a page. */
-export const userMessageId = ({ id, run_id, metadata }: UserMessage): string =>
-  typeof metadata["id"] === "string" ? metadata["id"] : `${run_id ?? id}/user`;
+export const userMessageId = ({ id, run_id, queued_id, metadata }: UserMessage): string =>
+  typeof metadata["id"] === "string" ? metadata["id"] : `${queued_id || (run_id ?? id)}/user`;
 
 /** What the session has of a message of the user. */
 export async function storedMessage(client: HelixClient, session_id: string, id: string): Promise<UserMessage | undefined> {

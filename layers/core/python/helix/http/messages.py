@@ -157,7 +157,7 @@ def _fold_entry(session_id: str, entry: _Entry, version: Version, base: str) -> 
 
 def _user(said: UserMessage, session_id: str, base: str) -> JsonObject:
     given = said.metadata.get("id")
-    name = given if isinstance(given, str) else f"{said.run_id or said.id}/user"
+    name = given if isinstance(given, str) else f"{said.queued_id or said.run_id or said.id}/user"
     parts: list[JsonValue] = [
         {"type": "text", "text": part} if isinstance(part, str) else _ui_file(part, session_id, base)
         for part in parts_of(said.content, said.files)

@@ -157,7 +157,7 @@ def agui_messages(session_id: str, entries: Sequence[AnyEntry]) -> list[JsonObje
         match entry:
             case UserRow():
                 given = entry.metadata.get("id")
-                name = given if isinstance(given, str) else f"{entry.run_id}/user"
+                name = given if isinstance(given, str) else f"{entry.queued or entry.run_id}/user"
                 found.append({"id": name, "role": "user", "content": agui_content(entry.content, entry.files)})
             case AssistantRow():
                 found.extend(_answer(session_id, entry, hidden, edited))

@@ -54,14 +54,14 @@ def file_places(files: Sequence[FilePart]) -> list[tuple[str | None, int]]:
 
 
 async def find_message(history: History, session: SessionRow, message_id: str) -> FoundMessage | None:
-    """Return the message with the client's id: the id that it was sent with, or `RUN/user` if it had none. None if the
-    session does not contain it."""
+    """Return the message with the client's id: the id that it was sent with, or `RUN/user` if it had none, or
+    `QUEUED_ID/user` if it waited. None if the session does not contain it."""
     messages, newest = await history.messages(session), True
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]
         if not isinstance(message, UserMessage):
             continue
-        if message_id in (message.metadata.get("id"), f"{message.run_id}/user"):
+        if message_id in (message.metadata.get("id"), f"{message.queued_id or message.run_id}/user"):
             return FoundMessage(message, index, newest, await _find_run(history, session.session_id, message.run_id))
         newest = False
     return None
