@@ -67,16 +67,6 @@ def test_a_run_takes_files_with_its_message(helix: CommandLine) -> None:
     assert missing.refusal.startswith("helix: file 'none.txt'") and "cannot be read" in missing.refusal
 
 
-def test_a_run_steers_a_session_that_is_paused(helix: CommandLine) -> None:
-    assert helix("run", "agents.py:desk", "Please refund order A7", "--session", "a", "--json").code == 4
-    steered = helix("run", "agents.py:desk", "And write a note", "--session", "a", "--when-running", "steer", "--json")
-    assert (steered.code, steered.result["status"]) == (4, "paused")
-    assert helix("resume", "agents.py:desk", "a", "--approve", "call_0", "--json").code == 0
-    messages = json.loads(helix("show", "a", "--json").out)["messages"]
-    assert [m["content"] for m in messages if m["role"] == "user"] == ["Please refund order A7", "And write a note"]
-    assert "later" in helix("run", "agents.py:desk", "x", "--session", "a", "--when-running", "later").refusal
-
-
 def test_a_failed_run_says_why_and_can_be_retried(helix: CommandLine) -> None:
     failed = helix("run", "agents.py:broken", "the work", "--session", "f", "--json")
     assert failed.code == 3
