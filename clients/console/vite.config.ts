@@ -13,7 +13,7 @@ export default defineConfig({
     assetsInlineLimit: 0,
     cssCodeSplit: false,
     rolldownOptions: {
-      output: { entryFileNames: "console.js", assetFileNames: "console[extname]", codeSplitting: false },
+      output: { entryFileNames: "console.js", chunkFileNames: "console-[name].js", assetFileNames: "console[extname]" },
     },
   },
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },

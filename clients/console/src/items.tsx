@@ -5,9 +5,9 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/ho
 import { said } from "./api.ts";
 import { CallView } from "./call.tsx";
 import { type Conversation, type Item, keyOf, type Notice, revisionOf, type Step, type User } from "./fold.ts";
+import { extra } from "./extras.ts";
 import { Files } from "./files.tsx";
 import { contextWords, parsed, visible } from "./format.ts";
-import { Growing } from "./markdown.ts";
 import { Code, Problem, Summary } from "./pieces.tsx";
 import type { OpenSession } from "./session.ts";
 
@@ -145,9 +145,17 @@ function wordsOf(notice: Notice): string {
 
 /** Text of a model. While it grows, only its open end is parsed and drawn again. */
 function Prose({ text, whole }: { text: string; whole: boolean }) {
-  const growing = useMemo(() => new Growing(), []);
+  const library = extra("markdown");
+  const growing = useMemo(() => library && new library.Growing(), [library]);
+  if (!library || !growing) {
+    return (
+      <div class="prose plain-text" dir="auto">
+        {visible(text)}
+      </div>
+    );
+  }
   return (
-    <div class="prose" dir="auto">
+    <div class="prose" dir="auto" onClick={library.pressed}>
       {growing.blocks(text, whole).map((html, n) => (
         <Block key={n} html={html} />
       ))}
