@@ -19,7 +19,7 @@ export function Details({ step }: { step: StepSpan }) {
   };
   return (
     <details class="bought" onToggle={(event) => event.currentTarget.open && found === undefined && load()}>
-      <summary>What became of it</summary>
+      <summary>Outcome</summary>
       {problem && <p class="problem">{problem}</p>}
       <ul>
         {found?.attempts.map((one) => (

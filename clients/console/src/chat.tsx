@@ -60,7 +60,7 @@ export function Chat({ session, target }: { session: OpenSession; target: string
   const hint = running
     ? "Write a message: it interrupts the run"
     : waiting > 0
-      ? "Answer the call that waits first."
+      ? "Respond to the pending approval first."
       : "Write a message";
   return (
     <>

@@ -158,7 +158,7 @@ function UnsentView({ unsent, again, edit }: { unsent: Unsent; again: () => void
       )}
       <FileList files={unsent.files ?? []} />
       {busy ? (
-        <p class="quiet">Waits for the connection.</p>
+        <p class="quiet">Waiting for the connection.</p>
       ) : (
         <>
           <p role="alert">

@@ -123,7 +123,7 @@ function wordsOf(notice: Notice): string {
   const { kind, text, queued } = notice;
   switch (kind) {
     case "queued":
-      return `Waits for a free slot: ${queued} in the queue.`;
+      return `Waiting for a free slot: ${queued} in the queue.`;
     case "context":
       return contextWords(notice);
     case "error":

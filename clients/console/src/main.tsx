@@ -12,6 +12,7 @@ import { route } from "./route.ts";
 import { SessionView } from "./sessionview.tsx";
 import { Sidebar } from "./sidebar.tsx";
 import { SignIn } from "./signin.tsx";
+import "./tokens.css";
 import "./style.css";
 import "./fleet.css";
 
@@ -38,6 +39,9 @@ function Console() {
     return listenToKeys();
   }, []);
   const at = route.value;
+  useEffect(() => {
+    if (at.view === "fleet" || at.view === "compare") document.title = `${at.view === "fleet" ? "Fleet" : "Compare"} · Helix`;
+  }, [at.view]);
   return (
     <div class={`app at-${at.view}`}>
       <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>

@@ -160,9 +160,14 @@ export function pressed(event: MouseEvent): void {
   }
   const code = button.closest(".listing")?.querySelector("code")?.textContent ?? "";
   void navigator.clipboard.writeText(code).then(() => {
-    button.textContent = "Copied";
-    setTimeout(() => (button.textContent = "Copy"), 2_000);
+    named(button, "Copied");
+    setTimeout(() => named(button, "Copy"), 2_000);
   });
+}
+
+function named(button: HTMLButtonElement, word: string): void {
+  button.textContent = word;
+  button.setAttribute("aria-label", `${word} the code`);
 }
 
 /** A block has about so many characters: more of them are looked at for each frame, longer ones are parsed again for each. */

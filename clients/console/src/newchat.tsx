@@ -1,5 +1,5 @@
 // A new chat: choose an agent, say something. An agent with parameters has a form instead.
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { type AgentInfo, agents, begin, fieldsOf, said, type Schema } from "./api.ts";
 import { Composer } from "./composer.tsx";
 import { draftPlace, type Outgoing } from "./drafts.ts";
@@ -13,13 +13,34 @@ function known(): AgentInfo[] {
   return [...new Set(sessions.value.map((session) => session.agent_type))].sort().map((name) => ({ name }));
 }
 
+const LAST = "helix-agent";
+
+/** The agent of the last chat that began on this page. The browser may keep no storage for the page; then there is none. */
+function lastAgent(): string | null {
+  try {
+    return localStorage.getItem(LAST);
+  } catch {
+    return null;
+  }
+}
+
+function keepAgent(name: string): void {
+  try {
+    localStorage.setItem(LAST, name);
+  } catch {
+    // The next chat begins with the first agent.
+  }
+}
+
 export function NewChat({ agent }: { agent: string | undefined }) {
+  useEffect(() => void (document.title = "New chat · Helix"), []);
   const found = known();
-  const chosen = agent ?? found[0]?.name;
+  const chosen = agent ?? (found.find((one) => one.name === lastAgent()) ?? found[0])?.name;
   const [problem, setProblem] = useState("");
   const start = async (input: object, key?: string) => {
     const from = location.hash;
     const started = await begin("run", { agent: chosen ?? "", ...input }, key);
+    keepAgent(chosen ?? "");
     void refresh();
     if (location.hash === from) go(link.session(started.session_id)); // somebody who waits for it goes nowhere else
   };

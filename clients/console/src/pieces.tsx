@@ -6,7 +6,7 @@ import { brief, json, visible } from "./format.ts";
 const STATUS: Record<string, [string, string]> = {
   running: ["run", "Running"],
   completed: ["good", "Completed"],
-  paused: ["warn", "Waits"],
+  paused: ["warn", "Waiting"],
   interrupted: ["warn", "Interrupted"],
   failed: ["bad", "Failed"],
   died: ["bad", "Worker died"],

@@ -3,9 +3,9 @@ import { useEffect, useState } from "preact/hooks";
 import { begin, said, service } from "./api.ts";
 import { Chat } from "./chat.tsx";
 import { CostView } from "./costview.tsx";
-import { count, money } from "./format.ts";
+import { brief, count, money } from "./format.ts";
 import { actions } from "./keys.tsx";
-import { refresh } from "./listing.ts";
+import { refresh, sessions } from "./listing.ts";
 import { Dialog, Empty, Icon, Problem, Status, Text } from "./pieces.tsx";
 import { go, link, type Tab, TABS } from "./route.ts";
 import { opened, type OpenSession } from "./session.ts";
@@ -62,6 +62,16 @@ export function SessionView({ id, tab, call }: { id: string; tab: Tab; call: str
   );
 }
 
+/** The beginning of its first message, as in the list. Until that is known, the name of its agent. */
+function titleOf(session: OpenSession): string {
+  const listed = sessions.value.find((one) => one.session_id === session.id)?.title;
+  if (listed) return listed;
+  void session.drawn.value; // the conversation itself is no signal
+  const { conversation } = session;
+  const first = session.unread(conversation) === 0 ? conversation.items.find((item) => item.type === "user") : undefined;
+  return first?.text.trim() || (session.stored.value?.agent_type ?? "…");
+}
+
 interface HeadGiven {
   session: OpenSession;
   attempt: (work: () => Promise<unknown>) => void;
@@ -70,6 +80,7 @@ interface HeadGiven {
 
 function Head({ session, attempt, branch }: HeadGiven) {
   const stored = session.stored.value;
+  const title = titleOf(session);
   const [sure, setSure] = useState(false);
   const status = stored?.status ?? "";
   const origin = stored?.forked_from?.["session_id"];
@@ -89,6 +100,7 @@ function Head({ session, attempt, branch }: HeadGiven) {
     return () => void (actions.value = {});
   }, [status, canGoOn, origin]);
   useEffect(() => void refresh(), [status]);
+  useEffect(() => void (document.title = `${waits ? "Waiting: " : ""}${brief(title, 60)} · Helix`), [title, waits]);
   return (
     <header class="bar">
       <a class="button plain back" href={link.home()} aria-label="Back to the list">
@@ -96,19 +108,21 @@ function Head({ session, attempt, branch }: HeadGiven) {
       </a>
       <div class="bar-about">
         <h1>
-          <Text of={stored?.agent_type ?? "…"} length={40} />
+          <Text of={title} length={80} />
           {stored !== undefined && <Status of={status === "paused" && !waits ? "waited" : status} />}
         </h1>
         <p class="quiet">
+          {stored !== undefined && (
+            <>
+              <Text of={stored.agent_type} length={40} />
+              {" · "}
+              {count(stored.step_count, "step")} · {money(stored.usage.cost_micros)}
+              {" · "}
+            </>
+          )}
           <span class="id" title={session.id}>
             <Text of={session.id} length={60} />
           </span>
-          {stored !== undefined && (
-            <>
-              {" · "}
-              {count(stored.step_count, "step")} · {money(stored.usage.cost_micros)}
-            </>
-          )}
           {typeof origin === "string" && (
             <>
               {" · branch of "}

@@ -67,7 +67,7 @@ export function Sidebar() {
 
 /** Rows around the screen that are drawn: the others are space. All are of one height. */
 const AROUND = 20;
-const ROW_PX = 62;
+const ROW_PX = 40;
 const BLOCK = 10;
 
 function List() {
@@ -125,7 +125,7 @@ function Row({ session, current }: { session: ListedSession; current: boolean })
         <time class="quiet">{ago(session.updated_at)}</time>
       </span>
       <span class="row-bottom">
-        <Status of={waits ? "paused" : session.status === "paused" ? "waited" : session.status} />
+        {session.status !== "completed" && <Status of={waits ? "paused" : session.status === "paused" ? "waited" : session.status} />}
         <span class="row-about">
           <Text of={session.agent_type} length={24} />
           {" · "}

@@ -15,6 +15,7 @@ STATIC: Final = Path(__file__).parents[1] / "console" / "static"
 """The folder of the page's files, which are built from `clients/console`."""
 KINDS: Final = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
 KINDS.update({".css": "text/css; charset=utf-8", ".svg": "image/svg+xml", ".json": "application/json"})
+KINDS[".woff2"] = "font/woff2"
 PAGE: Final = "index.html"
 CONFIG: Final = "config.json"
 """A file next to the page that says how to sign in, and where to connect."""
@@ -42,6 +43,7 @@ def content_policy(connect: Iterable[str], files: str = "") -> str:
         "default-src": "'none'",
         "script-src": "'self'",
         "style-src": "'self'",
+        "font-src": "'self'",
         "img-src": " ".join(["'self'", "blob:", *given]),
         "connect-src": " ".join(["'self'", *connect, *given]),
         "base-uri": "'none'",

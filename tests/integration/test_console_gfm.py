@@ -16,7 +16,7 @@ from helix import Agent, LLMConfig, LocalExecutor, ScriptedModel
 from helix.console.here import serve_console
 from helix.console.server import ConsoleServer, Service
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
 EXAMPLES = json.loads((Path(__file__).parents[1] / "fixtures" / "gfm_examples.json").read_text(encoding="utf-8"))["examples"]
 RAW_HTML = {"HTML blocks", "Raw HTML", "Disallowed Raw HTML (extension)"}
