@@ -18,7 +18,9 @@ from helix.console.server import ConsoleServer, Service
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
-EXAMPLES = json.loads((Path(__file__).parents[1] / "fixtures" / "gfm_examples.json").read_text(encoding="utf-8"))["examples"]
+EXAMPLES = json.loads((Path(__file__).parents[1] / "fixtures" / "gfm_examples.json").read_text(encoding="utf-8"))[
+    "examples"
+]
 RAW_HTML = {"HTML blocks", "Raw HTML", "Disallowed Raw HTML (extension)"}
 """Sections about tags that a model writes. The console shows them as text."""
 TAGS = dict.fromkeys(

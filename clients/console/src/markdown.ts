@@ -98,6 +98,10 @@ const formulas: TokenizerAndRendererExtension[] = [
   },
 ];
 
+/** Finds the blocks of a text. It keeps no footnotes, which would put a token of their own before all others. */
+const splitter = new Marked({ gfm: true, async: false });
+splitter.use({ extensions: formulas });
+
 marked.use(markedAlert(), markedFootnote(), {
   extensions: [
     ...formulas,
@@ -212,7 +216,7 @@ export class Growing {
 
   /** The last two blocks may still change: a paragraph becomes a table, a list goes on behind an empty line. */
   #settle(): void {
-    const tokens = marked.lexer(this.#rest);
+    const tokens = splitter.lexer(this.#rest);
     const places = tokens.flatMap((token, n) => (token.type === "space" ? [] : [n]));
     this.#tried = this.#rest.length;
     const done = tokens.slice(0, places.at(-2) ?? 0).map((token) => token.raw).join("");
