@@ -48,15 +48,18 @@ async (examples) => {
       if (node.nodeType !== 1) return "";
       const tag = node.tagName.toLowerCase();
       if (tag === "br") return " ";
-      const given = KEPT.filter((name) => node.hasAttribute(name) && (name !== "href" || /^(https?|mailto):/i.test(node.getAttribute(name))));
+      const led = /^(https?|mailto):/i.test(node.getAttribute("href"));
+      const given = KEPT.filter((name) => node.hasAttribute(name) && (name !== "href" || led));
       const code = tag === "code" && /language-\\S+/.exec(node.className);
-      const said = given.map((name) => ` ${name}=${name === "checked" ? "" : node.getAttribute(name)}`).join("") + (code ? ` ${code[0]}` : "");
+      const values = given.map((name) => ` ${name}=${name === "checked" ? "" : node.getAttribute(name)}`);
+      const said = values.join("") + (code ? ` ${code[0]}` : "");
       const inner = [...node.childNodes].map((child) => walk(child, pre || tag === "pre")).join("");
       const inline = ["a", "em", "strong", "del", "code", "input"].includes(tag);
       return `<${tag}${said}>${inline || pre ? inner : inner.trim()}</${tag}>`;
     };
     const text = walk(body, false);
-    return text.replace(/ *(<\\/?(?:body|p|ul|ol|li|blockquote|h\\d|hr|pre|table|thead|tbody|tr|th|td)\\b[^>]*>) */g, "$1").replace(/ +/g, " ");
+    const blocks = "body|p|ul|ol|li|blockquote|h\\\\d|hr|pre|table|thead|tbody|tr|th|td";
+    return text.replace(new RegExp(` *(</?(?:${blocks})\\\\b[^>]*>) *`, "g"), "$1").replace(/ +/g, " ");
   };
   return examples.map(({ markdown: source, html }) => [tree(html), tree(markdown(source))]);
 }
