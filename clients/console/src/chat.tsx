@@ -5,7 +5,7 @@ import { Composer } from "./composer.tsx";
 import { draftPlace, type Outgoing } from "./drafts.ts";
 import { Items } from "./items.tsx";
 import { refresh } from "./listing.ts";
-import { Code, Problem, Text } from "./pieces.tsx";
+import { Code, Icon, Problem, Text } from "./pieces.tsx";
 import type { OpenSession } from "./session.ts";
 
 const NEAR_PX = 120;
@@ -23,16 +23,36 @@ function Output({ session }: { session: OpenSession }) {
   );
 }
 
+/** Shown a screen or more above the newest message. */
+function Newest({ onPress }: { onPress: () => void }) {
+  return (
+    <div class="newest">
+      <button class="small" onClick={onPress}>
+        <Icon name="down" /> Newest
+      </button>
+    </div>
+  );
+}
 
 export function Chat({ session, target }: { session: OpenSession; target: string | undefined }) {
   const scroller = useRef<HTMLDivElement>(null);
   const following = useRef(true);
   const [problem, setProblem] = useState("");
+  const [away, setAway] = useState(false);
   const drawn = session.drawn.value;
   useLayoutEffect(() => {
     const box = scroller.current;
     if (box !== null && following.current && target === undefined) box.scrollTop = box.scrollHeight;
   }, [drawn, target]);
+  // What is drawn grows later too: with a library for its texts, or with an image.
+  useEffect(() => {
+    const box = scroller.current as HTMLElement;
+    const grown = new ResizeObserver(() => {
+      if (following.current && target === undefined) box.scrollTop = box.scrollHeight;
+    });
+    grown.observe(box.firstElementChild as Element);
+    return () => grown.disconnect();
+  }, [target]);
   const ready = session.stored.value !== undefined;
   useEffect(() => {
     if (!ready || target === undefined) return;
@@ -77,7 +97,9 @@ export function Chat({ session, target }: { session: OpenSession; target: string
         }}
         onScroll={(event) => {
           const box = event.currentTarget;
-          following.current = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_PX;
+          const below = box.scrollHeight - box.scrollTop - box.clientHeight;
+          following.current = below < NEAR_PX;
+          setAway(below > box.clientHeight);
         }}
       >
         <div class="column">
@@ -101,6 +123,7 @@ export function Chat({ session, target }: { session: OpenSession; target: string
           )}
         </div>
       </div>
+      {away && !following.current && <Newest onPress={() => scroller.current?.scrollTo({ top: scroller.current.scrollHeight })} />}
       <Problem of={problem} pad />
       {ready && !child && (
         <Composer

@@ -8,7 +8,8 @@ import { type Conversation, type Item, keyOf, type Notice, revisionOf, type Step
 import { extra } from "./extras.ts";
 import { Files } from "./files.tsx";
 import { contextWords, parsed, visible } from "./format.ts";
-import { Code, Problem, Summary } from "./pieces.tsx";
+import { Code, Copy, Problem, Summary } from "./pieces.tsx";
+import { MessageActions } from "./resend.tsx";
 import type { OpenSession } from "./session.ts";
 
 interface Given {
@@ -92,21 +93,24 @@ class Drawn extends Component<DrawnGiven & { holder: string }> {
 
   override render() {
     const { item, rev, session, target, holder } = this.props;
-    if (item.type === "user") return <UserView item={item} holder={holder} />;
+    if (item.type === "user") return <UserView item={item} holder={holder} session={session} />;
     if (item.type === "notice") return <NoticeView item={item} />;
     return <StepView step={item} rev={rev} session={session} target={target} />;
   }
 }
 
-function UserView({ item, holder }: { item: User; holder: string }) {
+function UserView({ item, holder, session }: { item: User; holder: string; session: OpenSession }) {
+  const [editing, setEditing] = useState(false);
+  const own = holder === session.id && session.stored.value?.parent_session_id === null;
   return (
     <li class="item user">
-      {item.text !== "" && (
+      {item.text !== "" && !editing && (
         <div class="bubble" dir="auto">
           {visible(item.text)}
         </div>
       )}
       <Files of={item.files} session={holder} label="Files of the message" />
+      {own && <MessageActions item={item} session={session} editing={editing} setEditing={setEditing} />}
     </li>
   );
 }
@@ -218,6 +222,11 @@ function StepView({ step, rev, session, target }: Omit<DrawnGiven, "item"> & { s
   return (
     <li class={`item step ${step.state}`}>
       {body}
+      {step.state === "committed" && step.text !== "" && (
+        <div class="message-actions">
+          <Copy of={step.text} label="Copy the answer" />
+        </div>
+      )}
       {blank && step.state === "open" && <p class="quiet">…</p>}
     </li>
   );
