@@ -6,34 +6,52 @@ import { Dialog } from "./pieces.tsx";
 import { go, link, route, TABS } from "./route.ts";
 
 export const helpOpen = signal(false);
+export const paletteOpen = signal(false);
 /** Actions of the view that is shown, by their key. */
 export const actions = signal<Record<string, () => void>>({});
 
-const KEYS: [string, string, () => void][] = [
-  ["?", "Show or hide this list", () => (helpOpen.value = !helpOpen.value)],
-  ["/", "Search sessions", () => focus("search")],
-  ["n", "New chat", () => go(link.new())],
-  ["m", "Write a message", () => focus("composer")],
-  ["a", "Attach files", () => document.getElementById("attach")?.click()],
-  ["j", "Next session of the list", () => step(1)],
-  ["k", "Previous session of the list", () => step(-1)],
-  ["1", "Chat", () => tab(0)],
-  ["2", "Timeline", () => tab(1)],
-  ["3", "State", () => tab(2)],
-  ["4", "Cost", () => tab(3)],
-  ["i", "Interrupt the run", () => actions.value["interrupt"]?.()],
-  ["r", "Resume or retry", () => actions.value["go on"]?.()],
-  ["b", "Branch from the newest checkpoint", () => actions.value["branch"]?.()],
-  ["c", "Compare a branch with its origin", () => actions.value["compare"]?.()],
-  ["f", "Fleet, for operators", () => operator.value && go(link.fleet())],
-  ["w", "Go to the call that waits", () => document.querySelector<HTMLElement>(".approval input, .approval textarea, .approval select, .approval button")?.focus()],
+interface Command {
+  key: string;
+  what: string;
+  run: () => void;
+  /** Whether it can be carried out now. */
+  can?: () => boolean;
+}
+
+const inSession = (): boolean => route.value.view === "session";
+const has = (name: string) => (): boolean => actions.value[name] !== undefined;
+const KEYS: Command[] = [
+  { key: "?", what: "Show or hide the list of keys", run: () => (helpOpen.value = !helpOpen.value) },
+  { key: "/", what: "Search sessions", run: () => focus("search") },
+  { key: "n", what: "New chat", run: () => go(link.new()) },
+  { key: "m", what: "Write a message", run: () => focus("composer"), can: () => document.getElementById("composer") !== null },
+  { key: "a", what: "Attach files", run: () => document.getElementById("attach")?.click(), can: () => document.getElementById("attach") !== null },
+  { key: "j", what: "Next session of the list", run: () => step(1) },
+  { key: "k", what: "Previous session of the list", run: () => step(-1) },
+  { key: "1", what: "Chat", run: () => tab(0), can: inSession },
+  { key: "2", what: "Timeline", run: () => tab(1), can: inSession },
+  { key: "3", what: "State", run: () => tab(2), can: inSession },
+  { key: "4", what: "Cost", run: () => tab(3), can: inSession },
+  { key: "i", what: "Interrupt the run", run: () => actions.value["interrupt"]?.(), can: has("interrupt") },
+  { key: "r", what: "Resume or retry", run: () => actions.value["go on"]?.(), can: has("go on") },
+  { key: "b", what: "Branch from the newest checkpoint", run: () => actions.value["branch"]?.(), can: has("branch") },
+  { key: "c", what: "Compare a branch with its origin", run: () => actions.value["compare"]?.(), can: has("compare") },
+  { key: "f", what: "Fleet, for operators", run: () => go(link.fleet()), can: () => operator.value },
+  { key: "w", what: "Go to the call that waits", run: () => waiting()?.focus(), can: () => waiting() !== null },
 ];
 const OTHERS: [string, string][] = [
+  ["Ctrl K", "Find a session, an agent or an action"],
   ["Enter", "Send the message"],
   ["Shift Enter", "A new line"],
   ["Esc", "Leave a field, close a dialog"],
   ["Tab", "To the next control; Enter or Space opens and closes what has an arrow"],
 ];
+
+const waiting = (): HTMLElement | null =>
+  document.querySelector<HTMLElement>(".approval input, .approval textarea, .approval select, .approval button");
+
+/** Those that can be carried out now. */
+export const commands = (): Command[] => KEYS.filter(({ can }) => can === undefined || can());
 
 function focus(id: string): void {
   document.getElementById(id)?.focus();
@@ -57,13 +75,18 @@ export function listenToKeys(): () => void {
   const pressed = (event: KeyboardEvent) => {
     const target = event.target as HTMLElement;
     const writing = target.closest("input, textarea, select") !== null;
+    if (event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey) {
+      event.preventDefault();
+      if (document.querySelector("dialog[open]") === null) paletteOpen.value = true;
+      return;
+    }
     if (event.key === "Escape" && writing) return target.blur();
     if (writing || event.ctrlKey || event.metaKey || event.altKey) return;
     if (document.querySelector("dialog[open]") !== null && event.key !== "?") return;
-    const found = KEYS.find(([key]) => key === event.key);
+    const found = commands().find(({ key }) => key === event.key);
     if (found === undefined) return;
     event.preventDefault();
-    found[2]();
+    found.run();
   };
   addEventListener("keydown", pressed);
   return () => removeEventListener("keydown", pressed);
@@ -74,7 +97,7 @@ export function Help() {
   return (
     <Dialog title="Keyboard" onClose={() => (helpOpen.value = false)}>
       <dl class="keys">
-        {[...KEYS.filter(([key]) => key !== "f" || operator.value), ...OTHERS].map(([key, what]) => (
+        {[...KEYS.filter(({ key }) => key !== "f" || operator.value).map(({ key, what }) => [key, what] as const), ...OTHERS].map(([key, what]) => (
           <div key={key}>
             <dt>
               {key.split(" ").map((part) => (

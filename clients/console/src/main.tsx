@@ -8,6 +8,7 @@ import { Help, listenToKeys } from "./keys.tsx";
 import { keepFresh } from "./listing.ts";
 import { NewChat } from "./newchat.tsx";
 import { Empty } from "./pieces.tsx";
+import { Palette } from "./palette.tsx";
 import { route } from "./route.ts";
 import { SessionView } from "./sessionview.tsx";
 import { Sidebar } from "./sidebar.tsx";
@@ -56,6 +57,7 @@ function Console() {
         {(at.view === "new" || at.view === "home") && <NewChat agent={at.view === "new" ? at.agent : undefined} />}
       </main>
       <Help />
+      <Palette />
     </div>
   );
 }

@@ -1,4 +1,4 @@
-"""A message is sent again from the console, as it was or edited, in a branch; and a reader finds the way to the newest one."""
+"""Messages that are sent again from the console, the way to the newest one, and the command palette."""
 
 from __future__ import annotations
 
@@ -83,3 +83,33 @@ async def test_answers_are_copied_and_the_newest_message_is_one_press_away() -> 
         assert await page.locator(".scroller").evaluate(
             "box => box.scrollHeight - box.scrollTop - box.clientHeight < 120"
         )
+
+
+async def test_the_palette_finds_sessions_agents_and_actions_by_keyboard() -> None:
+    async with two_turns() as (page, _, original):
+        await page.keyboard.press("Control+k")
+        field = page.get_by_role("combobox", name="Find a session, an agent or an action")
+        await field.fill("time")
+        assert await page.get_by_role("option", selected=True).inner_text() == "Action\nTimeline\n2"
+        assert await serious_problems(page) == []
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/timeline")
+
+        await page.keyboard.press("Control+k")
+        await field.fill("writer")
+        await page.get_by_role("option").filter(has_text="New chat with writer").wait_for()
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/new/writer")
+
+        await page.locator("#composer").focus()
+        await page.keyboard.press("Control+k")
+        await field.fill("first?")
+        await page.get_by_role("option").filter(has_text="First?").wait_for()
+        await page.keyboard.press("Enter")
+        await page.wait_for_url(f"**/sessions/{original}/**")
+
+        await page.keyboard.press("Control+k")
+        await field.fill("nothing of this name")
+        await page.get_by_text("Nothing fits.").wait_for()
+        await page.keyboard.press("Escape")
+        await field.wait_for(state="detached")
