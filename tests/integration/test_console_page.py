@@ -63,7 +63,7 @@ async def test_a_function_agent_has_a_form(tmp_path: Path) -> None:
         await page.get_by_label("item").fill("screws")
         await page.get_by_label("pieces").fill("many")
         await page.get_by_role("button", name="Run", exact=True).click()
-        await page.get_by_role("alert").get_by_text("pieces is not of type integer").wait_for()
+        await page.get_by_role("alert").get_by_text("pieces: must be of type integer").wait_for()
         await page.get_by_label("pieces").fill("4")
         await page.get_by_role("button", name="Run", exact=True).click()
         await shows(page, "4 screws: 12 dollars")

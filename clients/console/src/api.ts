@@ -26,6 +26,12 @@ export interface Schema {
   required?: string[];
   enum?: unknown[];
   items?: Schema;
+  default?: unknown;
+  anyOf?: Schema[];
+  oneOf?: Schema[];
+  allOf?: Schema[];
+  $ref?: string;
+  $defs?: Record<string, Schema>;
 }
 
 interface Config {

@@ -3,6 +3,7 @@
 import { useState } from "preact/hooks";
 import { type Schema, said, service } from "./api.ts";
 import type { Call } from "./fold.ts";
+import { FieldGroup, NO_PROBLEMS, problemsIn, UnfitError, valueOf } from "./fields.tsx";
 import { json, parsed, visible } from "./format.ts";
 import { Problem, Text } from "./pieces.tsx";
 import type { OpenSession } from "./session.ts";
@@ -16,21 +17,26 @@ const TITLES = {
 
 export function ApprovalForm({ call, session }: { call: Call; session: OpenSession }) {
   const kind = call.kind;
-  const [texts, setTexts] = useState<Record<string, string>>(() => textsOf(call.arguments));
+  const [value, setValue] = useState(call.arguments);
+  const [problems, setProblems] = useState(NO_PROBLEMS);
   const [asJson, setAsJson] = useState<string | undefined>(undefined);
   const [reason, setReason] = useState("");
   const [result, setResult] = useState("");
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState("");
-  const schema = call.parameters as Schema | undefined;
+  const refuse = (error: unknown) => {
+    setProblem(said(error));
+    setProblems(error instanceof UnfitError ? error.problems : asJson === undefined ? problemsIn(said(error), value) : NO_PROBLEMS);
+  };
 
   const send = async (verdict: { approved: boolean; data?: unknown; edit?: boolean }) => {
     setProblem("");
+    setProblems(NO_PROBLEMS);
     let edited: Record<string, unknown> | undefined;
     try {
-      edited = verdict.edit ? changed(call.arguments, asJson === undefined ? valuesOf(texts, call.arguments, schema) : object(asJson)) : undefined;
+      edited = verdict.edit ? changed(call.arguments, asJson === undefined ? valueOf(value) : object(asJson)) : undefined;
     } catch (error) {
-      return setProblem(said(error));
+      return refuse(error);
     }
     setBusy(true);
     const fields = { approved: verdict.approved, data: verdict.data, reason: reason || undefined, ...(edited && { arguments: edited }) };
@@ -39,9 +45,18 @@ export function ApprovalForm({ call, session }: { call: Call; session: OpenSessi
       call.state = "open";
       await session.refresh();
     } catch (error) {
-      setProblem(said(error));
+      refuse(error);
     }
     setBusy(false);
+  };
+  const toggle = () => {
+    try {
+      if (asJson === undefined) return setAsJson(JSON.stringify(valueOf(value), null, 2));
+      setValue(object(asJson));
+      setAsJson(undefined);
+    } catch (error) {
+      refuse(error);
+    }
   };
 
   return (
@@ -56,7 +71,7 @@ export function ApprovalForm({ call, session }: { call: Call; session: OpenSessi
         )}
       </p>
       {kind === "approval" && asJson === undefined && (
-        <Fields args={call.arguments} schema={schema} texts={texts} change={(name, text) => setTexts({ ...texts, [name]: text })} />
+        <FieldGroup schema={call.parameters as Schema} value={value} change={setValue} problems={problems} before={call.arguments} />
       )}
       {kind === "approval" && asJson !== undefined && (
         <label class="field">
@@ -91,12 +106,7 @@ export function ApprovalForm({ call, session }: { call: Call; session: OpenSessi
             <button disabled={busy} onClick={() => void send({ approved: false })}>
               Deny
             </button>
-            <button
-              class="plain"
-              onClick={() =>
-                setAsJson(asJson === undefined ? JSON.stringify(valuesOrArgs(texts, call, schema), null, 2) : undefined)
-              }
-            >
+            <button class="plain" onClick={toggle}>
               {asJson === undefined ? "Edit as JSON" : "Edit as fields"}
             </button>
           </>
@@ -122,95 +132,6 @@ export function ApprovalForm({ call, session }: { call: Call; session: OpenSessi
       </div>
     </form>
   );
-}
-
-interface FieldsGiven {
-  args: Record<string, unknown>;
-  schema: Schema | undefined;
-  texts: Record<string, string>;
-  change: (name: string, text: string) => void;
-}
-
-export function Fields({ args, schema, texts, change }: FieldsGiven) {
-  const names = [...new Set([...Object.keys(schema?.properties ?? {}), ...Object.keys(args)])];
-  if (names.length === 0) return <p class="quiet">It has no arguments.</p>;
-  return (
-    <div class="fields">
-      {names.map((name) => {
-        const type = typeOf(name, args, schema);
-        const text = texts[name] ?? "";
-        const described = schema?.properties?.[name]?.description;
-        const choices = schema?.properties?.[name]?.enum;
-        return (
-          <label class="field" key={name}>
-            <span>
-              <Text of={name} /> <small>{type}</small>
-              {described && (
-                <small class="quiet">
-                  {" "}
-                  <Text of={described} />
-                </small>
-              )}
-            </span>
-            {type === "boolean" || choices !== undefined ? (
-              <select value={text} onChange={(event) => change(name, event.currentTarget.value)}>
-                {(choices ?? [true, false]).map((choice) => (
-                  <option key={String(choice)} value={String(choice)}>
-                    {String(choice)}
-                  </option>
-                ))}
-              </select>
-            ) : type === "string" && text.length < 60 && !text.includes("\n") ? (
-              <input value={text} onInput={(event) => change(name, event.currentTarget.value)} />
-            ) : type === "number" || type === "integer" ? (
-              <input inputMode="decimal" value={text} onInput={(event) => change(name, event.currentTarget.value)} />
-            ) : (
-              <textarea rows={3} spellcheck={false} value={text} onInput={(event) => change(name, event.currentTarget.value)} />
-            )}
-          </label>
-        );
-      })}
-    </div>
-  );
-}
-
-function typeOf(name: string, args: Record<string, unknown>, schema: Schema | undefined): string {
-  const named = schema?.properties?.[name]?.type;
-  if (typeof named === "string") return named;
-  const value = args[name];
-  return ["string", "number", "boolean"].includes(typeof value) ? typeof value : "JSON";
-}
-
-function textsOf(args: Record<string, unknown>): Record<string, string> {
-  return Object.fromEntries(
-    Object.entries(args).map(([name, value]) => [name, typeof value === "string" ? value : JSON.stringify(value, null, 1)]),
-  );
-}
-
-/** Throws what to say of a field that is not of its type. An empty field that was empty before is left out. */
-export function valuesOf(texts: Record<string, string>, args: Record<string, unknown>, schema: Schema | undefined): Record<string, unknown> {
-  const made: Record<string, unknown> = {};
-  for (const [name, text] of Object.entries(texts)) {
-    if (text === "" && !(name in args)) continue;
-    const type = typeOf(name, args, schema);
-    if (type === "string") made[name] = text;
-    else {
-      try {
-        made[name] = JSON.parse(text);
-      } catch {
-        throw new Error(`${name}: ${JSON.stringify(text)} is no ${type === "JSON" ? "JSON value" : type}`);
-      }
-    }
-  }
-  return made;
-}
-
-function valuesOrArgs(texts: Record<string, string>, call: Call, schema: Schema | undefined): Record<string, unknown> {
-  try {
-    return valuesOf(texts, call.arguments, schema);
-  } catch {
-    return call.arguments;
-  }
 }
 
 function object(text: string): Record<string, unknown> {

@@ -3,6 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { type AgentInfo, agents, begin, fieldsOf, said, type Schema } from "./api.ts";
 import { Composer } from "./composer.tsx";
 import { draftPlace, type Outgoing } from "./drafts.ts";
+import { blankFields, FieldGroup, problemsIn, valueOf } from "./fields.tsx";
 import { refresh, sessions } from "./listing.ts";
 import { Empty, Icon, Problem, Text } from "./pieces.tsx";
 import { go, link } from "./route.ts";
@@ -107,40 +108,24 @@ export function NewChat({ agent }: { agent: string | undefined }) {
 
 /** Of a function agent; undefined for those that one talks to. */
 function parametersOf(agent: AgentInfo | undefined): Schema | undefined {
-  return agent?.kind === "function" ? agent.input?.properties?.["input"] : undefined;
+  const found = agent?.kind === "function" ? agent.input?.properties?.["input"] : undefined;
+  return found && { $defs: agent?.input?.$defs ?? {}, ...found };
 }
 
 function InputForm({ schema, onSend }: { schema: Schema; onSend: (input: Record<string, unknown>) => Promise<void> }) {
-  const [texts, setTexts] = useState<Record<string, string>>({});
+  const [value, setValue] = useState(() => blankFields(schema));
   const [problem, setProblem] = useState("");
   const send = () => {
-    const made: Record<string, unknown> = {};
-    for (const [name, part] of Object.entries(schema.properties ?? {})) {
-      const text = texts[name] ?? "";
-      if (text === "" && !schema.required?.includes(name)) continue;
-      try {
-        made[name] = part.type === "string" ? text : JSON.parse(text);
-      } catch {
-        return setProblem(`${name} is not of type ${String(part.type ?? "JSON")}`);
-      }
-    }
     setProblem("");
-    void onSend(made);
+    try {
+      void onSend(valueOf(value));
+    } catch (error) {
+      setProblem(said(error));
+    }
   };
   return (
     <form class="composer form" onSubmit={(event) => (event.preventDefault(), send())}>
-      {Object.entries(schema.properties ?? {}).map(([name, part]) => (
-        <label class="field" key={name}>
-          <span>
-            <Text of={name} /> <small>{String(part.type ?? "JSON")}</small>
-          </span>
-          <input
-            required={schema.required?.includes(name)}
-            value={texts[name] ?? ""}
-            onInput={(event) => setTexts({ ...texts, [name]: event.currentTarget.value })}
-          />
-        </label>
-      ))}
+      <FieldGroup schema={schema} value={value} change={setValue} problems={problemsIn(problem, value)} />
       <Problem of={problem} />
       <button class="primary">Run</button>
     </form>

@@ -2,8 +2,8 @@
 // service checks the answers; what it says is shown here.
 import { useState } from "preact/hooks";
 import { type Schema, said, service } from "./api.ts";
-import { Fields, valuesOf } from "./approval.tsx";
 import type { Call } from "./fold.ts";
+import { blankFields, choicesOf, FieldGroup, type Problems, problemsIn, valueOf } from "./fields.tsx";
 import { visible } from "./format.ts";
 import { Problem, Text } from "./pieces.tsx";
 import type { OpenSession } from "./session.ts";
@@ -11,7 +11,7 @@ import type { OpenSession } from "./session.ts";
 interface Draft {
   text: string;
   chosen: readonly string[];
-  texts: Record<string, string>;
+  fields: Record<string, unknown>;
 }
 
 export function QuestionForm({ call, session }: { call: Call; session: OpenSession }) {
@@ -57,6 +57,7 @@ export function QuestionForm({ call, session }: { call: Call; session: OpenSessi
             label={question.text}
             schema={question.answer_schema as Schema}
             draft={drafts[place]}
+            problems={problemsIn(problem, drafts[place]?.fields ?? {})}
             change={(draft) => setDrafts(drafts.map((old, at) => (at === place ? { ...old, ...draft } : old)))}
           />
         </div>
@@ -82,10 +83,11 @@ interface AnswerGiven {
   label: string;
   schema: Schema;
   draft: Draft | undefined;
+  problems: Problems;
   change: (draft: Partial<Draft>) => void;
 }
 
-function Answer({ label, schema, draft = draftOf(schema), change }: AnswerGiven) {
+function Answer({ label, schema, draft = draftOf(schema), problems, change }: AnswerGiven) {
   const several = schema.type === "array" ? schema.items?.enum : undefined;
   if (several !== undefined) {
     return (
@@ -107,8 +109,7 @@ function Answer({ label, schema, draft = draftOf(schema), change }: AnswerGiven)
     );
   }
   if (schema.properties !== undefined) {
-    const { texts } = draft;
-    return <Fields args={{}} schema={schema} texts={texts} change={(name, text) => change({ texts: { ...texts, [name]: text } })} />;
+    return <FieldGroup schema={schema} value={draft.fields} change={(fields) => change({ fields })} problems={problems} />;
   }
   const choices = choicesOf(schema);
   return (
@@ -129,21 +130,17 @@ function Answer({ label, schema, draft = draftOf(schema), change }: AnswerGiven)
   );
 }
 
-const choicesOf = (schema: Schema | undefined): unknown[] | undefined =>
-  schema?.enum ?? (schema?.type === "boolean" ? [true, false] : undefined);
-
 /** What a form shows first: the first choice where there are choices, since that is what a list of them shows. */
 function draftOf(schema: Schema): Draft {
   const first = (one: Schema | undefined) => String(choicesOf(one)?.[0] ?? "");
-  const texts = Object.entries(schema.properties ?? {}).map(([name, field]) => [name, first(field)]);
-  return { text: first(schema), chosen: [], texts: Object.fromEntries(texts) as Record<string, string> };
+  return { text: first(schema), chosen: [], fields: blankFields(schema) };
 }
 
 /** Throws what to say of a text that is not of its type. */
 function answerOf(schema: Schema, draft: Draft | undefined): unknown {
-  const { text, chosen, texts } = draft ?? draftOf(schema);
+  const { text, chosen, fields } = draft ?? draftOf(schema);
   if (schema.type === "array" && schema.items?.enum !== undefined) return chosen;
-  if (schema.properties !== undefined) return valuesOf(texts, {}, schema);
+  if (schema.properties !== undefined) return valueOf(fields);
   if (schema.type === "string") return text;
   try {
     return JSON.parse(text);

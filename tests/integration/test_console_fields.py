@@ -1,0 +1,82 @@
+"""Forms of the console for nested arguments: lists that grow, what the model asked for, and problems at their fields."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, Field
+from tests.integration.test_console_page import page_of
+from tests.support.browser import serious_problems, shows
+from tests.support_run import a_tool, agent, call, calls
+
+from helix import ToolContext
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
+
+
+class Address(BaseModel):
+    street: str
+    city: str = Field(min_length=2)
+
+
+class Line(BaseModel):
+    item: str
+    pieces: int = Field(ge=1)
+
+
+class Order(BaseModel):
+    address: Address
+    lines: list[Line] = Field(max_length=3)
+    gift: bool
+    note: str | None = None
+
+
+ASKED: dict[str, Any] = {
+    "address": {"street": "High Street 1", "city": "Bonn"},
+    "lines": [{"item": "kettle", "pieces": 1}, {"item": "lamp", "pieces": 2}],
+    "gift": False,
+}
+
+
+async def test_nested_arguments_are_edited_field_by_field_and_problems_stand_at_their_field(tmp_path: Path) -> None:
+    taken: list[Order] = []
+
+    async def order(given: Order, ctx: ToolContext[Any]) -> str:
+        taken.append(given)
+        return "ordered"
+
+    tool = a_tool("order", order, require_approval=True, input_schema=Order)
+    plan = [calls(call("order", **ASKED)), "It is ordered."]
+    async with page_of(str(tmp_path / "a.db"), [agent("helper", tools=[tool])], plan) as (browser, _):
+        page = await browser.page("new/helper")
+        await page.locator("#composer").fill("Order, please.")
+        await page.keyboard.press("Enter")
+        form = page.get_by_role("form", name="Approve this call? order")
+        await form.get_by_label("city").fill("B")
+        await form.get_by_label("pieces").nth(1).fill("many")
+        assert await form.locator(".was").all_inner_texts() == ["The model asked for Bonn", "The model asked for 2"]
+
+        approve = form.get_by_role("button", name="Approve")
+        await approve.click()
+        pieces = form.get_by_label("pieces").nth(1)
+        await form.locator("[id='problem-lines.1.pieces']").get_by_text("must be of type integer").wait_for()
+        assert await pieces.get_attribute("aria-invalid") == "true"
+
+        await pieces.fill("0")
+        await approve.click()
+        await form.locator("[id='problem-address.city']").wait_for()
+        assert "1" in await form.locator("[id='problem-lines.1.pieces']").inner_text()
+        assert await serious_problems(page) == []
+
+        await form.get_by_label("city").fill("Bern")
+        await form.get_by_role("button", name="Remove lines 2").click()
+        await form.get_by_role("button", name="Add to lines").click()
+        await form.get_by_label("item").nth(1).fill("chair")
+        await form.get_by_label("pieces").nth(1).fill("4")
+        await form.get_by_label("gift").select_option("true")
+        await approve.click()
+        await shows(page, "It is ordered.")
+    lines = [Line(item="kettle", pieces=1), Line(item="chair", pieces=4)]
+    assert taken == [Order(address=Address(street="High Street 1", city="Bern"), lines=lines, gift=True)]
