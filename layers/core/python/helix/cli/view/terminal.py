@@ -219,6 +219,8 @@ class TerminalView:
             case StepCommitted(step):
                 self._usage[chunk.agent_id] = step.usage
                 self._answered_by(chunk, step.model)
+                if step.cut:
+                    self._line(chunk, formats.CUT, "yellow")
             case StepDiscarded(step):
                 self._line(chunk, *_discarded(step))
             case StepBegan() | PartBegan() | PartEnded():
