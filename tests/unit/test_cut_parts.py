@@ -1,9 +1,17 @@
-"""The encoders say where an interrupt cut an answer off, as those in TypeScript do (`clients/js/test/encoders.test.ts`)."""
+"""Readers show where an interrupt cut an answer off. The encoders do it as those in TypeScript (`encoders.test.ts`)."""
 
 from __future__ import annotations
 
+import io
+
+from tests.support_run import agent
+
+from helix.cli.view.base import Heading
+from helix.cli.view.terminal import TerminalView
 from helix.core.wire import StreamMessage
+from helix.runtime.models import ModelChoice
 from helix.stream.agui import AgUiEncoder
+from helix.stream.notebook import Panel
 from helix.stream.ui_fold import UIMessageFold
 from helix.stream.ui_messages import UIMessageEncoder
 
@@ -17,7 +25,8 @@ CHUNKS = [
 ]
 MESSAGES = [
     StreamMessage.model_validate(
-        {"stream_id": "ses", "session_id": "ses", "run_id": run, "sequence": n, "kind": "chunk", "chunk": chunk}
+        {"stream_id": "ses", "session_id": "ses", "run_id": run, "sequence": n, "kind": "chunk"}
+        | {"chunk": {"agent_id": "ses", "session_id": "ses", "run_id": run, **chunk}}
     )
     for n, (run, chunk) in enumerate(CHUNKS, 1)
 ]
@@ -42,3 +51,16 @@ def test_ag_ui_gets_an_event_with_the_message_that_was_cut() -> None:
     cuts = [event["value"] for event in events if event.get("name") == "helix.answer_cut"]
     assert cuts == [{"messageId": "ses/1/1"}]
     assert [m["content"] for m in encoder.messages] == ["Half", " more."]
+
+
+def test_the_terminal_and_the_notebook_say_where_it_stopped() -> None:
+    file, panel = io.StringIO(), Panel("ses")
+    view = TerminalView(file, None, Heading(agent("boss"), ModelChoice(None), "helix.db"))
+    view.opened("ses")
+    for message in MESSAGES:
+        view.chunk(message.parsed())
+        panel.add(message.parsed())
+    lines = [line.strip(" │") for line in file.getvalue().splitlines()]
+    assert lines[lines.index("Half") + 1] == "stopped here" and lines.count("stopped here") == 1
+    shown = panel.html()
+    assert shown.index("Half") < shown.index("stopped here") < shown.index("more.")
