@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 from tests.support_run import agent
 
@@ -15,8 +16,8 @@ from helix.stream.notebook import Panel
 from helix.stream.ui_fold import UIMessageFold
 from helix.stream.ui_messages import UIMessageEncoder
 
-AT = {"step": 1, "attempt": 1}
-CHUNKS = [
+AT: dict[str, Any] = {"step": 1, "attempt": 1}
+CHUNKS: list[tuple[str, dict[str, Any]]] = [
     ("r1", {"type": "text_delta", "delta": "Half", **AT}),
     ("r1", {"type": "step_committed", "stop_reason": "interrupted", **AT}),
     ("r2", {"type": "run_resumed", "previous_run_id": "r1", "mode": "continue"}),
