@@ -231,6 +231,24 @@ async def an_interrupt_in_the_answer(stage: Stage) -> None:
 
 
 @scenario
+async def an_interrupt_whose_text_is_kept(stage: Stage) -> None:
+    message = plan(use(call("look", topic="x")), say(LONG, think="Hm.", gate=stage.file("gate")))
+    handle = await stage.begin("swift", message, "gate")
+    assert await handle.interrupt("enough")
+    assert (await stage.end(handle)).status == "interrupted"
+    stage.open("gate")
+    cut = (await stage.executor.sessions.get_messages(stage.session)).messages[-1]
+    assert cut.role == "assistant" and cut.metadata["stop_reason"] == "interrupted" and not cut.thinking
+    assert cut.content and LONG.startswith(cut.content) and cut.content != LONG
+    resumed = await stage.executor.resume(stage.agents["swift"], stage.session)
+    assert (await stage.end(resumed)).status == "completed"
+    assert (await stage.run("swift", plan(say("Other plans.")))).text == "Other plans."
+    branch = (await stage.executor.branch(stage.session, session_id=f"{stage.session}_branch")).session_id
+    stage.sessions.append(branch)
+    assert (await stage.run("swift", plan(say("There.")), session_id=branch)).text == "There."
+
+
+@scenario
 async def an_interrupt_during_tools(stage: Stage) -> None:
     calls = [call("wait", gate=stage.file("gate")), call("look", topic="beside")]
     handle = await stage.begin("talker", plan(use(*calls), use(call("add", amount=1)), say("On we go.")), "gate")

@@ -13,6 +13,7 @@ from helix.core.chunks import (
     StepCommittedChunk,
     StepDiscardedChunk,
     StreamChunk,
+    TextDeltaChunk,
     ToolEndChunk,
     ToolStartChunk,
 )
@@ -91,3 +92,18 @@ async def test_an_output_grows_and_is_struck_through_if_its_attempt_is_discarded
         await show(StepDiscardedChunk(step=1, attempt=1, reason="lost"))
         await s.until("attempt 1 of step 1 was discarded: lost")
         assert '"n": 4' in s.text, "its text is struck through"
+
+
+async def test_the_place_where_an_answer_was_stopped_is_marked() -> None:
+    async with screen(executor_of([])) as s:
+
+        async def show(chunk: StreamChunk) -> None:
+            s.app.session.conversation.add(chunk)
+            s.app._mark_changed()
+            await s.app._draw()
+
+        await show(TextDeltaChunk(step=1, attempt=1, delta="Half a sen"))
+        await s.until("Half a sen")
+        assert "stopped here" not in s.text
+        await show(StepCommittedChunk(step=1, attempt=1, stop_reason="interrupted"))
+        await s.until("stopped here")

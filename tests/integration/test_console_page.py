@@ -370,3 +370,21 @@ async def shown(db: str, session_id: str) -> list[tuple[str, str]]:
     command = [sys.executable, "-m", "helix.cli", "show", session_id, "--db", db, "--json"]
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True)
     return [(message["role"], message["content"] or "") for message in json.loads(done.stdout)["messages"]]
+
+
+async def test_an_answer_that_is_stopped_stays_and_says_so(tmp_path: Path) -> None:
+    plan: list[Any] = [{"content": "Once upon a time.", "delta_delay_s": 0.5}, "Of bees."]
+    async with page_of(str(tmp_path / "a.db"), [agent("poet", keep_partial=True)], plan) as (browser, executor):
+        page = await browser.page("new/poet")
+        await page.locator("#composer").fill("Tell me.")
+        await page.keyboard.press("Enter")
+        await shows(page, "Once upon a")
+        session_id = str(page.url).partition("#/sessions/")[2].split("/")[0]
+        assert await executor.interrupt(session_id)
+        await shows(page, "Stopped here.")
+        await page.reload()
+        await shows(page, "Stopped here.")
+        await page.locator("#composer").fill("Of what?")
+        await page.keyboard.press("Enter")
+        await shows(page, "Of bees.")
+        assert await page.get_by_text("Stopped here.").count() == 1

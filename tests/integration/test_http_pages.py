@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
-from tests.integration.test_http import GATES, answered, call, chat, client_of, post
+from tests.integration.test_http import GATES, answered, call, chat, client_of, desk, post
 from tests.support_run import Gate
 
 from helix.adapters.models.playback import notify
@@ -17,6 +18,7 @@ from helix.ports.model import LLMGenerateInput
 
 ANN = {"x-user": "ann"}
 UI = ["ai-sdk", "ai-sdk-v6"]
+SAID = {"id": "u1", "role": "user", "content": "Hi"}
 
 
 async def messages(client: httpx.AsyncClient, encoding: str, session_id: str = "chat") -> list[Any]:
@@ -108,6 +110,29 @@ async def test_what_was_read_of_a_stopped_run_stays(encoding: str) -> None:
         assert "Half an" in joined.text and '"cancelled"' in joined.text
         await post(client, f"/desk/{encoding}", chat("Go on", message_id="u2"))
         assert (await messages(client, encoding))[1] == stopped, "also after the next message"
+
+
+@pytest.mark.parametrize("encoding", [*UI, "ag-ui"])
+async def test_an_agent_that_keeps_what_was_cut_off_says_where(encoding: str) -> None:
+    gate, keeper = Gate(), replace(desk, keep_partial=True)
+    body: dict[str, Any] = chat("Hi") if encoding in UI else {"threadId": "chat", "runId": "r1", "messages": [SAID]}
+    async with client_of(halfway(gate, "Half an answer"), "Another.", agents=[keeper]) as (client, executor):
+        running = asyncio.create_task(post(client, f"/desk/{encoding}", body))
+        await gate.reached()
+        await shown(client, f"/desk/{encoding}/chat/stream", "Half an")
+        await client.delete(f"/desk/{encoding}/chat/stream", headers=ANN)
+        sent = await running
+        found = await messages(client, encoding)
+        if encoding == "ag-ui":
+            (cut,) = [one.json["value"] for one in sent if one.json.get("name") == "helix.answer_cut"]
+            assert [(one["id"], one["content"]) for one in found[1:]] == [(cut["messageId"], "Half an")]
+        else:
+            assert found[1]["parts"][1:] == [
+                {"type": "text", "text": "Half an", "state": "done"},
+                {"type": "data-answer-cut", "data": {"step": 1}},
+            ]
+        stored = (await executor.sessions.get_messages("chat")).messages
+        assert stored[-1].content == "Half an"
 
 
 async def test_a_call_that_is_refused_is_shown_with_its_error() -> None:

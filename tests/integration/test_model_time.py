@@ -10,12 +10,14 @@ from tests.support.delivery_stage import Stage
 from tests.support.model_dialects import OPENAI, STALL, DialectServer, Says
 from tests.support_run import a_tool, agent, call, calls
 
-from helix import LLMConfig, ScriptedModel
+from helix import Allow, Guard, LLMConfig, ScriptedModel
 from helix.adapters.models.adapter import ModelAdapter
 from helix.core.context_policy import Context
 from helix.core.errors import WorkInProgressError
+from helix.core.guards import GuardContext
 from helix.core.steps import AnyStepResult, ParsedToolCall, TextStepResult, ToolCallsStepResult
 from helix.engine.context import CANCEL_S
+from helix.engine.guards.judge import LEFT_S
 from helix.engine.steps import ask
 from helix.ports.model import LLMGenerateInput
 
@@ -172,3 +174,25 @@ async def test_a_summary_that_never_comes_back_is_given_up_after_three_attempts(
     session = await stage.session(told)
     assert (session.status, refused, model.summaries) == ("completed", 3, 3)
     assert session.step == 5 and session.context.failed == 4
+
+
+async def test_a_guard_of_inputs_without_time_is_asked_by_the_next_delivery() -> None:
+    """A guard that is slower than its own timeout blocks at once."""
+    asked: list[str] = []
+
+    async def slow(text: str, context: GuardContext) -> Allow:
+        asked.append(text)
+        if len(asked) < 3:
+            await asyncio.Event().wait()
+        return Allow()
+
+    helper = agent("helper", guards=[Guard(name="slow", input=slow, timeout_s=5)])
+    stage = Stage(["in time"], helper)
+    event = await stage.begin(helper)
+    for attempt in (1, 2):
+        with pytest.raises(WorkInProgressError, match="guard 'slow'"):
+            await stage.deliver("call_model", event, left_s=LEFT_S + SHORT_S)
+        claim = (await stage.session(event)).claim
+        assert claim is not None and (claim.attempt, claim.late) == (attempt, attempt) and not stage.model.requests
+    assert (await stage.deliver("call_model", event))["next"] == "finish"
+    assert (await stage.session(event)).status == "completed" and len(asked) == 3

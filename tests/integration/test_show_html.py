@@ -116,3 +116,22 @@ def test_a_sub_agent_is_in_its_call_and_a_waiting_call_is_shown(tmp_path: Path) 
 def test_a_page_has_all_and_takes_no_other_form(tmp_path: Path, words: list[str]) -> None:
     done = CommandLine(tmp_path)("show", "evil", "--html", "evil.html", *words)
     assert done.code == 2 and "--html" in done.err and not (tmp_path / "evil.html").exists()
+
+
+def test_both_pages_mark_an_answer_that_an_interrupt_cut_off(tmp_path: Path) -> None:
+    async def stop() -> None:
+        entry: list[Entry] = [{"content": "Once upon a time.", "delta_delay_s": 0.3}]
+        async with LocalExecutor(str(tmp_path / "s.db"), model=ScriptedModel(entry)) as executor:
+            handle = await executor.execute(agent("poet", keep_partial=True), "Tell me.", session_id="cut")
+            async for chunk in await handle.stream():
+                if chunk.type == "text_delta":
+                    break
+            assert await handle.interrupt(wait=True)
+
+    asyncio.run(stop())
+    helix = CommandLine(tmp_path)
+    assert helix("show", "cut", "--db", "s.db", "--html", "cut.html").code == 0
+    texts = [text for path, text in Reader((tmp_path / "cut.html").read_text("utf-8")).texts if "style" not in path]
+    assert texts[texts.index("Once upon a ") + 1] == "stopped here"
+    lines = [line.strip() for line in helix("show", "cut", "--db", "s.db").out.splitlines()]
+    assert lines[lines.index("assistant  Once upon a") + 1] == "stopped here"

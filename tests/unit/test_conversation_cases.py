@@ -76,7 +76,7 @@ def of_item(item: Item) -> list[Any]:
         case Step():
             parts = [[part.kind, part.text] for part in item.parts]
             usage = item.usage and item.usage.model_dump(mode="json")
-            about = [item.state, item.retained, item.why, item.model, usage]
+            about = [item.state, item.retained, item.why, item.model, usage, *(["cut"] if item.cut else [])]
             return ["step", of_step(item), parts, about, [shown(call) for call in item.calls]]
         case _:
             assert_never(item)

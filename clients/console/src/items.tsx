@@ -199,6 +199,7 @@ function StepView({ step, rev, session, target }: Omit<DrawnGiven, "item"> & { s
         </details>
       )}
       {step.text !== "" && <Prose text={step.text} whole={step.state !== "open"} />}
+      {step.cut && <p class="quiet">Stopped here.</p>}
       {step.output !== "" && <Output text={step.output} whole={step.state === "committed"} />}
       {step.calls.map((call) => (
         <CallView key={call.id} call={call} rev={rev} session={session} target={target} />

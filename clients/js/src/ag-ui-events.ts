@@ -290,7 +290,10 @@ export class AgUiEncoder {
         const { model, usage } = change.step;
         const used = this.#usage.get(model ?? "") ?? NO_USAGE;
         if (usage !== null) this.#usage.set(model ?? "", withUsage(used, usage));
-        return void this.#answers.end(writer, change.step);
+        this.#answers.end(writer, change.step);
+        const value = { messageId: answerId(change.step, change.step.attempt) };
+        if (change.step.cut) this.#emit("CUSTOM", writer, { name: "helix.answer_cut", value });
+        return;
       }
       case "StepDiscarded": {
         const shown = this.#answers.end(writer, change.step);

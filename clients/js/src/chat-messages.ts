@@ -4,6 +4,7 @@
 import { type DynamicToolUIPart, readUIMessageStream, type UIMessage, type UIMessageChunk } from "ai";
 import type { HelixClient } from "./client.ts";
 import { CONTINUES } from "./conversation/changes.ts";
+import { isCut } from "./conversation/items.ts";
 import { addUrls, resultFiles, uiFile } from "./file-urls.ts";
 import type { RunRow, SessionFound } from "./generated.ts";
 import { partsOf } from "./message-parts.ts";
@@ -183,6 +184,7 @@ function answerParts(answer: Stored & { role: "assistant" }, calls: Map<string, 
   const parts: Part[] = [{ type: "step-start" }];
   for (const { text } of answer.thinking) if (text) parts.push({ type: "reasoning", text, state: "done" });
   if (answer.content) parts.push({ type: "text", text: answer.content, state: "done" });
+  if (isCut(answer)) parts.push({ type: "data-answer-cut", data: { step: answer.step } });
   for (const { id: toolCallId, name: toolName, arguments: input } of answer.tool_calls) {
     const call: DynamicToolUIPart = { type: "dynamic-tool", toolName, toolCallId, state: "input-available", input };
     calls.set(toolCallId, call);

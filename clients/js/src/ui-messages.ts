@@ -243,10 +243,11 @@ export class UIMessageEncoder {
     }
   }
 
-  #commit({ conversation, step, text }: Step): void {
+  #commit({ conversation, step, text, cut }: Step): void {
     if (conversation === this.#conversation) {
       this.#step(step);
       this.#finishText();
+      if (cut) this.#emit({ type: "data-answer-cut", data: { step } });
     } else if (this.#children.has(conversation.id) && text !== "") {
       this.#children.set(conversation.id, text);
       this.#showChild(conversation);

@@ -65,7 +65,7 @@ function ofItem(item: Item): unknown[] {
   if (item.type === "user") return ["user", item.text, item.runId, ...ofFiles(item.files)];
   if (item.type === "notice") return ["notice", item.kind, item.text, item.tone, item.code, item.queued, item.hidden];
   const parts = item.parts.map(({ kind, text }) => [kind, text]);
-  const about = [item.state, item.retained, item.why, item.model, item.usage];
+  const about = [item.state, item.retained, item.why, item.model, item.usage, ...(item.cut ? ["cut"] : [])];
   return ["step", ofStep(item), parts, about, item.calls.map(shown)];
 }
 

@@ -79,3 +79,23 @@ test("AG-UI gets the pieces of the output with their attempt", () => {
   const events = output.flatMap((message) => encoder.feed(message)).filter((event) => event.type === "CUSTOM");
   assert.deepEqual(events.map(({ value }) => value).slice(0, 1), [{ delta: '{"title":', ...step }]);
 });
+
+const cut = [
+  { run_id: "r1", chunk: { type: "text_delta", delta: "Half", ...step } },
+  { run_id: "r1", chunk: { type: "step_committed", stop_reason: "interrupted", ...step } },
+  { run_id: "r2", chunk: { type: "run_resumed", previous_run_id: "r1", mode: "continue" } },
+  { run_id: "r2", chunk: { type: "text_delta", delta: " more.", step: 2, attempt: 1 } },
+  { run_id: "r2", chunk: { type: "step_committed", stop_reason: "end_turn", step: 2, attempt: 1 } },
+].map((one, n) => messageOf("ses", { session_id: "ses", sequence: n + 1, kind: "chunk", ...one }));
+
+test("the encoders say where an interrupt cut an answer off, as those in Python do (`tests/unit/test_cut_parts.py`)", () => {
+  const encoder = new UIMessageEncoder("ses");
+  const parts = cut.flatMap((message) => encoder.feed(message)).map((part) => part.type);
+  assert.deepEqual(parts.slice(parts.indexOf("text-delta")), [
+    ...["text-delta", "text-end", "data-answer-cut", "finish-step"],
+    ...["start-step", "text-start", "text-delta", "text-end"],
+  ]);
+  const events = cut.flatMap((message) => new AgUiEncoder("ses").feed(message));
+  const cuts = events.filter((event) => event.name === "helix.answer_cut").map(({ value }) => value);
+  assert.deepEqual(cuts, [{ messageId: "ses/1/1" }]);
+});

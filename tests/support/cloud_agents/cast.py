@@ -1,11 +1,11 @@
 """Agents of the e2e tests.
 
-`talker` uses every tool and answers in text. All tools of `swift` are inline. `helper` and `boss` have an output.
-`boss` asks `helper` and `deputy`, who asks `helper` in turn, as does `chief`. `brief` may take two steps, and `thrifty`
-answers with 200 tokens at most. `mindful` caches its answers. `routed` asks the faster of two models while the prompt
-fits and there is money. The results of `tidy` are cleared, and the history of `terse` is summarised. Guards judge what
-`careful` does and says. `changing` differs in each edition. `roomy` has its own functions and state machine, and so has
-`crew`, whose limit changes, and soon.
+`talker` uses every tool and answers in text. All tools of `swift` are inline, and it keeps cut answers. `helper` and
+`boss` have an output. `boss` asks `helper` and `deputy`, who asks `helper` in turn, as does `chief`. `brief` may take
+two steps, and `thrifty` answers with 200 tokens at most. `mindful` caches its answers. `routed` asks the faster of
+two models while the prompt fits and there is money. The results of `tidy` are cleared, and the history of `terse` is
+summarised. Guards judge what `careful` does and says. `changing` differs in each edition. `roomy` has its own
+functions and state machine, and so has `crew`, whose limit changes, and soon.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def watch_output(text: str, context: GuardContext) -> AnyVerdict:
 
 
 talker = _agent("talker", max_steps=None)
-swift = _agent("swift", inline_tools=True)
+swift = _agent("swift", inline_tools=True, keep_partial=True)
 brief = _agent("brief", max_steps=2)
 roomy = _agent("roomy", resources={"memory": 2048, "max": 100})  # no test has that many at once
 thrifty = _agent("thrifty", tools=[], llm_config=LLMConfig(model="planned", max_output_tokens=200, max_retries=0))

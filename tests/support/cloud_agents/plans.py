@@ -60,7 +60,7 @@ def stumble(text: str) -> Step:
 
 def steps_of(message: str) -> list[Step]:
     """Return the steps of a plan. A message that is not a plan asks for a short end at once."""
-    if not message.startswith("["):
+    if not message.startswith(("[{", "[]")):
         return []
     found: list[Step] = []
     for step in json.loads(message):

@@ -4,7 +4,7 @@
 import type { Chunks } from "../generated.ts";
 import type { Change } from "./changes.ts";
 import type { Conversation } from "./conversation.ts";
-import { type PartKind, Step } from "./items.ts";
+import { INTERRUPTED, type PartKind, Step } from "./items.ts";
 
 type AnswerChunk = Chunks["text_delta" | "output_delta" | "thinking" | "step_committed" | "step_discarded"];
 
@@ -75,6 +75,7 @@ export class Attempts {
     if (step === undefined) return out;
     endPart(step, out);
     [step.state, step.model, step.usage] = ["committed", chunk.model, chunk.usage];
+    step.cut = chunk.stop_reason === INTERRUPTED;
     this.#current = undefined;
     out.push({ type: "StepCommitted", step });
     return out;

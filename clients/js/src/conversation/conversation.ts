@@ -6,7 +6,7 @@ import type { Edit, FilePart, Pending, SessionSnapshot, StreamChunk, ToolResultM
 import { chunkOf, isNotice, lineOf, type StreamMessage } from "../wire.ts";
 import { Attempts } from "./attempts.ts";
 import { type Change, CONTINUES } from "./changes.ts";
-import { BUDGET, type Call, type Item, newCall, type Notice, Step, SUBAGENT, type Tone, type User } from "./items.ts";
+import { BUDGET, type Call, isCut, type Item, newCall, type Notice, Step, SUBAGENT, type Tone, type User } from "./items.ts";
 
 export type StoredMessage = SessionSnapshot["messages"][number];
 /** By call, the session and the agent of its sub-agent. */
@@ -80,6 +80,7 @@ export class Conversation {
       else {
         const step = new Step(this, message.run_id, message.step ?? 0, 0);
         step.state = "committed";
+        step.cut = isCut(message);
         this.items.push(step);
         for (const block of message.thinking) step.add("reasoning", block.text || "(redacted)");
         if (message.content) step.add("text", message.content);

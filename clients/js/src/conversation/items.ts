@@ -26,6 +26,10 @@ export interface User {
   queuedId?: string;
 }
 
+/** The `stop_reason` of an answer that an interrupt cut off. */
+export const INTERRUPTED = "interrupted";
+export const isCut = (answer: { metadata: Record<string, unknown> }): boolean => answer.metadata["stop_reason"] === INTERRUPTED;
+
 /** A piece of an answer without a change of kind: text, one block of reasoning, or the structured output as JSON text. */
 export interface Part {
   readonly step: Step;
@@ -52,6 +56,8 @@ export class Step {
   state: "open" | "committed" | "discarded" = "open";
   /** Whether the text of a discarded attempt stays readable until another attempt at the step begins. */
   retained = false;
+  /** Whether an interrupt cut off the answer, whose text so far is committed. */
+  cut = false;
   /** The reason why the attempt was discarded. */
   why: string | null = null;
   /** The model that answered. Null until the commit, or if the commit does not name it. */

@@ -80,6 +80,10 @@ class Agent(Generic[StateT, OutputT]):
     end, and the whole list for any other change. `full_replace` always writes the whole list."""
     function: AnyTool | None = None
     """The one tool of a function agent (`core.functions`), which needs no prompt and no model. None for other agents."""
+    keep_partial: bool = False
+    """Whether an interrupt during a model call keeps the text that has arrived as an answer, marked as cut
+    (docs/guide/sessions.md). False: the text is discarded, and a resume asks the model again. An abort, a sub-agent, and
+    an agent whose guards must judge the answer keep nothing."""
     context: Context = field(default_factory=Context)
     """The policy that fits the agent's conversations into its model's window. By default, old tool results are cleared,
     and a summary is written only if the prompt would not fit otherwise."""
@@ -121,7 +125,8 @@ class Agent(Generic[StateT, OutputT]):
         require(valid, owner, "max_steps", "must be at least 1, or None for no limit")
         require(is_int(retries) and retries >= 0, owner, "max_completion_retries", "must be 0 or more")
         require(self.on_budget in ("fail", "pause"), owner, "on_budget", "must be 'fail' or 'pause'")
-        require(isinstance(self.inline_tools, bool), owner, "inline_tools", "must be True or False")
+        for name in ("inline_tools", "keep_partial"):
+            require(isinstance(getattr(self, name), bool), owner, name, "must be True or False")
         valid = self.array_delta_mode in ("append_only", "full_replace")
         require(valid, owner, "array_delta_mode", "must be 'append_only' or 'full_replace'")
         valid = self.stop_when is None or is_plain_function(self.stop_when)

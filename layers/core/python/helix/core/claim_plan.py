@@ -269,6 +269,7 @@ def close(rows: OpenRows, now: float) -> list[tuple[int, CallRow]]:
             content=content,
             success=success,
             by="close" if known is None else "plan",
+            usage=row.usage if row is not None else None,
             ended_at=now,
         )
         closed.append((place, done))

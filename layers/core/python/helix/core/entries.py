@@ -28,6 +28,7 @@ from helix.core.messages import (
 )
 from helix.core.rows import LineageRow, Pending
 from helix.core.status import ResultSource
+from helix.core.steps import StopReason
 from helix.core.stored import AsStored, Stored
 from helix.core.usage import Usage
 from helix.core.verdicts import GUARDS, NO_VERDICTS, Verdict
@@ -91,7 +92,8 @@ class AssistantRow(Stored):
     finish: JsonObject | None = None
     """`{"output": ...}` if the answer contains a valid `__finish__`. None otherwise."""
     stop_reason: str | None = None
-    """The reason why the model stopped (`core.steps.StopReason`). None if the provider gave none."""
+    """The reason why the model stopped (`core.steps.StopReason`). `interrupted`: a stop cut the answer off. None if the
+    provider gave none."""
     model: str | None = None
     """The model that answered. None if it is not known."""
     head: str = ""
@@ -115,6 +117,11 @@ class AssistantRow(Stored):
     """The usage of the model call, including failed attempts. Zero for a cached answer."""
     created_at: float = 0
     """The time at which the answer was stored (Unix seconds)."""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether an interrupt cut the answer off. The row of its attempt then has what is known of the usage."""
+        return self.stop_reason == StopReason.INTERRUPTED
 
 
 class CallRow(Stored):

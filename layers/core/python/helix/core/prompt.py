@@ -9,6 +9,7 @@ from typing import Any
 from helix.core.agents import AnyAgent
 from helix.core.json import JsonObject, dumps
 from helix.core.messages import AnyMessage, AssistantMessage, SystemMessage, ToolResultMessage, UserMessage
+from helix.core.steps import StopReason
 from helix.core.tools import AnyTool
 from helix.core.verdicts import GUARDS, WITHHELD, Verdict, describe_change, refusal, replacement
 
@@ -21,6 +22,10 @@ NOT_ANSWERED = {
 UNKNOWN = {"status": "unknown", "reason": "the call was started, but its outcome was lost; it may have taken effect"}
 CRASHED = "tool_crashed"
 UNANSWERED = "[The message before was not answered.]"
+STOPPED = "[The user stopped this answer here.]"
+"""The note after an answer that an interrupt cut off, if a user's message follows."""
+GO_ON = "[This answer was cut off here. Go on where it ended.]"
+"""The note after such an answer if the run was resumed without a message."""
 BY_GUARD = "guard:"
 """The beginning of `Edit.by` for arguments that a guard replaced."""
 
@@ -57,8 +62,25 @@ def build_messages_for_llm(
     """
     prompt = resolve_system_prompt(system_prompt, custom_state)
     built: list[AnyMessage] = [SystemMessage(content=prompt)] if prompt else []
-    built.extend(messages if paired else show_changes(repair_pairs(messages)))
+    built.extend(note_cuts(messages if paired else show_changes(repair_pairs(messages))))
     return with_nudge(built) if force_finish else built
+
+
+def note_cuts(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
+    """Return the messages with a note of the user after each answer that an interrupt cut off. A user's note keeps the
+    turns apart, and the last one from being an answer, which some models refuse to continue."""
+    noted: list[AnyMessage] = []
+    for place, message in enumerate(messages):
+        noted.append(message)
+        if is_cut(message):
+            follows = place + 1 < len(messages) and isinstance(messages[place + 1], UserMessage)
+            noted.append(UserMessage(content=STOPPED if follows else GO_ON))
+    return noted
+
+
+def is_cut(message: AnyMessage) -> bool:
+    """Return whether an interrupt cut the answer off."""
+    return isinstance(message, AssistantMessage) and message.metadata.get("stop_reason") == StopReason.INTERRUPTED
 
 
 def with_nudge(messages: list[AnyMessage]) -> list[AnyMessage]:

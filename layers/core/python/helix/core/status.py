@@ -63,12 +63,12 @@ def check_move(old: SessionStatus | None, new: SessionStatus) -> None:
         raise IllegalTransitionError(f"a session cannot move from {old!r} to {new!r}")
 
 
-def end_status(status: RunStatus) -> EndStatus:
-    """Return the end status of a run as its caller sees it. A superseded run had been interrupted or paused, and counts
-    as interrupted. Raises `IllegalTransitionError` if the run is still running."""
+def end_status(status: RunStatus, completion_reason: str | None) -> EndStatus:
+    """Return the end status of a run as its caller sees it. A superseded run had been paused, which has a
+    `completion_reason`, or interrupted, which has none. Raises `IllegalTransitionError` if the run is still running."""
     match status:
         case "superseded":
-            return "interrupted"
+            return "interrupted" if completion_reason is None else "paused"
         case "running":
             raise IllegalTransitionError("a run that still runs has no end status")
         case "completed" | "failed" | "interrupted" | "paused":

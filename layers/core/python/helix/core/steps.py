@@ -23,6 +23,8 @@ class StopReason(StrEnum):
     MAX_TOKENS = "max_tokens"
     CONTENT_FILTER = "content_filter"
     REFUSAL = "refusal"
+    INTERRUPTED = "interrupted"
+    """Not from a provider: the run was interrupted, and `Agent.keep_partial` kept the text so far."""
     ERROR = "error"
     UNKNOWN = "unknown"
 
@@ -139,8 +141,11 @@ def storable(result: AnyStepResult) -> AnyStepResult:
     """Return `result` if it can be stored, otherwise a sanitized copy.
 
     Split surrogate pairs are joined and lone surrogates replaced. A call whose arguments or output exceed the JSON
-    limits becomes a malformed call with the reason.
+    limits becomes a malformed call with the reason. The stop reason `interrupted` becomes `unknown`, because only Helix
+    knows of interrupts.
     """
+    if result.stop_reason == StopReason.INTERRUPTED:
+        result = result.model_copy(update={"stop_reason": StopReason.UNKNOWN})
     match result:
         case StructuredOutputStepResult():
             output, malformed = _within_limits(result.output, "the value")

@@ -148,7 +148,7 @@ def make_result(
     return AgentResult[Any](
         session_id=run.session_id,
         run_id=run.run_id,
-        status=end_status(run.status),
+        status=end_status(run.status, run.completion_reason),
         output=output if output is not None or schema is not None else text,
         text=text,
         error=run.error.message if run.error else None,

@@ -75,7 +75,7 @@ def calls_in(session_id: str, rows: Sequence[Row]) -> tuple[list[ModelCall], lis
     found_runs = (RunRow.at(session_id, r.key.sort, r.value) for r in rows if r.key.sort.startswith("r#"))
     runs = {run.run_id: run for run in found_runs}
     answers = _answers(rows)
-    found = [_answered(session, runs[row.run_id], row) for row in answers if row.run_id in runs]
+    found = [_answered(session, runs[row.run_id], row) for row in answers if row.run_id in runs and not row.is_cut]
     for stored in rows:
         if stored.key.sort.startswith("u#"):
             attempt = AttemptRow.read(stored.key.partition, stored.key.sort, stored.value)

@@ -14,7 +14,7 @@ from helix.core.context_replies import ContextFound, ViewFound
 from helix.core.entries import AnyEntry, AssistantRow, messages_of, parse_entry
 from helix.core.errors import InvalidInputError
 from helix.core.messages import AnyMessage, UserMessage
-from helix.core.prompt import show_changes, show_input, with_nudge
+from helix.core.prompt import note_cuts, show_changes, show_input, with_nudge
 from helix.core.row_keys import attempt_sort, message_sort, run_sort
 from helix.core.rows import AttemptRow, LineageRow
 from helix.core.session_row import SessionRow
@@ -51,7 +51,7 @@ async def read_context(
     recall = agent is None or agent.find_tool(RECALL) is None
     asked = place.answer or await _last_attempt(history, session, place.step)
     head = await read_head(history.store, session.session_id, asked.head) if asked is not None and asked.head else None
-    shown = show_history(view, messages, recall=recall)
+    shown = note_cuts(show_history(view, messages, recall=recall))
     hidden, cleared = (view.hidden, view.cleared) if view is not None else (0, 0)
     return ContextFound(
         session_id=session.session_id,

@@ -19,7 +19,7 @@ from helix.core.patches import apply
 from helix.core.usage import Usage
 from helix.core.wire import StreamMessage
 from helix.stream.agui_messages import AgUiMessages
-from helix.stream.agui_writers import Answers, Writer, answer_id
+from helix.stream.agui_writers import Answers, Writer, answer_id, answer_of
 from helix.stream.file_parts import agui_content
 from helix.stream.ui_calls import answers_schema, question_id, shown_call, shown_question
 from helix.stream.usage import usage_fields
@@ -303,6 +303,8 @@ class AgUiEncoder:
                     model = step.model or ""
                     self._usage[model] = self._usage.get(model, Usage()) + step.usage
                 self._answers.end(writer, step)
+                if step.cut:
+                    self._emit("CUSTOM", writer, name="helix.answer_cut", value={"messageId": answer_of(step)})
             case ch.StepDiscarded(step):
                 if shown := self._answers.end(writer, step):
                     self._discard(writer, step, shown)

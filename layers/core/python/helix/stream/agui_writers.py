@@ -90,7 +90,7 @@ class Answers:
             writer.thought = None
 
     def _begin_text(self, writer: Writer, step: Step) -> str:
-        message_id = writer.message = _answer_of(step)
+        message_id = writer.message = answer_of(step)
         self.owners.setdefault(message_id, writer.tag)
         self._emit("TEXT_MESSAGE_START", writer, messageId=message_id, role="assistant")
         self._show(writer, message_id, "assistant")
@@ -98,7 +98,7 @@ class Answers:
 
     def _begin_thought(self, writer: Writer, step: Step) -> str:
         writer.thoughts += 1
-        thought = writer.thought = f"{_answer_of(step)}/thinking/{writer.thoughts}"
+        thought = writer.thought = f"{answer_of(step)}/thinking/{writer.thoughts}"
         self._emit("REASONING_START", writer, messageId=thought)
         self._emit("REASONING_MESSAGE_START", writer, messageId=thought, role="reasoning")
         self._show(writer, thought, "reasoning")
@@ -116,5 +116,6 @@ def answer_id(session_id: str, step: int, attempt: int) -> str:
     return f"{session_id}/{step}/{attempt}"
 
 
-def _answer_of(step: Step) -> str:
+def answer_of(step: Step) -> str:
+    """Return the id of the message that shows the attempt's text."""
     return answer_id(step.conversation.id, step.step, step.attempt)

@@ -71,6 +71,8 @@ def _lines(conversation: Conversation) -> Iterator[tuple[str, str]]:
             case Step():
                 if item.text:
                     yield "text", item.text
+                if item.cut:
+                    yield "tool", "stopped here"
                 if item.output:
                     yield "tool", f"output {_shorten(item.output)}"
                 for call in item.calls:

@@ -224,6 +224,8 @@ class UIMessageEncoder:
         if step.conversation is self._conversation:
             self._step(step.step)
             self._finish_text()
+            if step.cut:
+                self._emit("data-answer-cut", data={"step": step.step})
         elif step.conversation.id in self._children and (text := step.text):
             self._children[step.conversation.id] = text
             self._show_child(step.conversation)

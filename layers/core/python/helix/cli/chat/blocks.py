@@ -231,6 +231,10 @@ def _format_result(value: Any) -> str:
         return value
 
 
+def _text_of(step: Step) -> str:
+    return f"{step.text}\n\n*{formats.CUT}*" if step.cut else step.text
+
+
 class StepBlock(Vertical):
     """The block of one attempt at a step."""
 
@@ -251,7 +255,7 @@ class StepBlock(Vertical):
             self._thought = ReasoningBlock(step)
             yield self._thought
         if step.text:
-            self._said = ModelText(step.text)
+            self._said = ModelText(_text_of(step))
             yield self._said
         self._called = {call.id: CallBlock(call) for call in step.calls}
         yield from self._called.values()
@@ -270,9 +274,9 @@ class StepBlock(Vertical):
         if step.text:
             if self._said is None:
                 first = next(iter(self._called.values()), None)
-                await self.mount(said := ModelText(step.text), before=first)
+                await self.mount(said := ModelText(_text_of(step)), before=first)
                 self._said = said
-            await self._said.draw(step.text)
+            await self._said.draw(_text_of(step))
         if step.output:
             if self._output is None:
                 self._output = OutputBlock(step)

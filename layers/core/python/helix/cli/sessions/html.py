@@ -31,6 +31,7 @@ from helix.core.json import loads
 from helix.core.ledger import NANOS, Ledger
 from helix.core.messages import AnyMessage, AssistantMessage, ToolCallRequest, ToolResultMessage, UserMessage
 from helix.core.printable import printable
+from helix.core.prompt import is_cut
 from helix.core.run_row import RunRow
 from helix.core.tools import SUBAGENT_TOOL_PREFIX
 
@@ -229,6 +230,8 @@ def _conversation(shown: Conversation) -> Iterator[Element]:
                     yield _element("details", _element("summary", "Thinking", cls="soft"), inside)
             if message.content:
                 yield _message("agent", shown.page.state.agent_type, message, message.content)
+            if is_cut(message):
+                yield _element("p", formats.CUT, cls="wait")
             for request in message.tool_calls:
                 asked.add(request.id)
                 yield _call(request, results.get(request.id), _child_section(shown, request.id))

@@ -25,6 +25,7 @@ from helix.core.files import FilePart
 from helix.core.handles import SessionState
 from helix.core.json import JsonObject, dumps
 from helix.core.messages import AnyMessage, AssistantMessage, Message, ToolResultMessage, UserMessage
+from helix.core.prompt import is_cut
 from helix.core.request_fields import PAGE
 from helix.core.request_heads import RequestHead
 
@@ -267,6 +268,8 @@ def _message(message: AnyMessage) -> Iterator[Line]:
         case AssistantMessage():
             if message.content:
                 yield from _text("assistant", message.content, "bold")
+            if is_cut(message):
+                yield ((formats.CUT, "yellow"),)
             for call in message.tool_calls:
                 yield ((f"→ {formats.call(call.name, call.arguments)}", "cyan"),)
         case ToolResultMessage():

@@ -16,6 +16,8 @@ from helix.core.files import FilePart
 from helix.core.usage import Usage
 
 LONGEST_TEXT, MOST_ITEMS = 60, 3
+CUT: Final = "stopped here"
+"""The line after an answer that an interrupt cut off."""
 _CAUSES = {"overflow": ", because the provider refused the prompt as too long", "request": ", as requested"}
 
 

@@ -19,6 +19,7 @@ from helix.core.conversation.changes import (
     StepDiscarded,
 )
 from helix.core.conversation.items import Part, PartKind, Step
+from helix.core.steps import StopReason
 
 if TYPE_CHECKING:
     from helix.core.conversation.conversation import Conversation
@@ -98,6 +99,7 @@ class Attempts:
         if found is not None:
             _end_part(found, out)
             found.state, found.model, found.usage = "committed", chunk.model, chunk.usage
+            found.cut = chunk.stop_reason == StopReason.INTERRUPTED
             self._current = None
             out.append(StepCommitted(found))
         return out

@@ -19,6 +19,7 @@ from helix.core.conversation.changes import Change
 from helix.core.conversation.items import BUDGET, Call, Item, Notice, Part, Step, Tone, User
 from helix.core.json import JsonObject
 from helix.core.messages import AnyMessage, AssistantMessage, Edit, ToolResultMessage, UserMessage
+from helix.core.prompt import is_cut
 from helix.core.rows import Pending
 from helix.core.tools import SUBAGENT_TOOL_PREFIX
 from helix.core.wire import StreamMessage
@@ -69,7 +70,7 @@ class Conversation:
             self.runs.add(getattr(message, "run_id", None) or "")
 
     def _load_answer(self, message: AssistantMessage, children: Mapping[str, tuple[str, str]]) -> None:
-        step = Step(self, message.run_id, message.step or 0, 0, state="committed")
+        step = Step(self, message.run_id, message.step or 0, 0, state="committed", cut=is_cut(message))
         self.items.append(step)
         for block in message.thinking:
             step.parts.append(Part(step, "reasoning", len(step.parts), [block.text or "(redacted)"]))

@@ -85,6 +85,8 @@ class Step:
     retained: bool = False
     """Whether the text of a discarded attempt stays readable until another attempt at the step begins, because its run
     was interrupted."""
+    cut: bool = False
+    """Whether an interrupt cut off the answer, whose text so far is committed."""
     why: str | None = None
     """The reason why the attempt was discarded. None if the stream does not give one."""
     model: str | None = None

@@ -14,7 +14,7 @@ from helix.core.row_keys import checkpoint_sort, checkpoint_version, lineage_sor
 from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow
 from helix.core.usage import Usage
-from helix.core.usage_parts import static_model
+from helix.core.usage_parts import static_model, with_calls
 from helix.core.view_row import ContextMark
 from helix.engine.claims.liveness import marker_key
 from helix.engine.engine import Engine
@@ -65,8 +65,12 @@ class Attempt:
 
 
 def session_of(attempt: Attempt) -> SessionRow:
+    """Return the session's row. The usage of the calls that the claim adds to history counts for the new run, as that of
+    a folded step does."""
     agent, old, ask, plan, now = attempt.agent, attempt.old, attempt.ask, attempt.plan, attempt.now
     opening, held = ask.opening, attempt.engine.placement.claims_runs
+    calls = [row for row in plan.added if isinstance(row, CallRow)]
+    used = sum((row.usage for row in calls if row.usage is not None), Usage())
     if old is None:
         old = SessionRow(
             session_id=attempt.session_id,
@@ -106,8 +110,9 @@ def session_of(attempt: Attempt) -> SessionRow:
         run_steps=0,
         misses=0,
         forced=False,
-        run_usage=Usage(),
-        run_parts={},
+        usage=old.usage + used,
+        run_usage=used,
+        run_parts=with_calls({}, calls),
         trace=ask.trace or old.trace,
         blocks=[],
         output=None,

@@ -61,7 +61,7 @@ async def ask_guarded(run: RunContext, session: SessionRow, request: LLMGenerate
         beside.cancel()
         await asyncio.wait({beside})
     if answer.result is None:
-        return answer
+        return replace(answer, verdicts=before.verdicts)
     verdicts = [*before.verdicts, *late.verdicts]
     result = with_usage(answer.result, before.usage + late.usage)
     if (refused := next((v for v in late.verdicts if v.refuses), None)) is None or isinstance(result, ErrorStepResult):

@@ -1,6 +1,7 @@
 """Asks the guards of an agent about one value, in their order.
 
-Law: fail closed. A guard that raises, takes too long or returns anything but a verdict for its place blocks the value.
+Law: fail closed. A guard that raises, takes too long or returns anything but a verdict for its place blocks the value. A
+guard of inputs that had less than its time, because its delivery ends, is asked again by the next delivery.
 A later guard judges what an earlier one put in place of the value.
 """
 
@@ -22,6 +23,7 @@ from helix.core.verdicts import ALLOWED, Allow, AnyVerdict, Ask, Block, Place, R
 from helix.engine.context import RunContext
 from helix.engine.engine import logger
 from helix.engine.guards.judge_agent import ask_judge
+from helix.engine.steps.ask import hand_over
 
 _THREADS = ThreadPoolExecutor(max_workers=32, thread_name_prefix="helix-guard")
 """The threads for guards that are not coroutines, so that a slow guard blocks neither the event loop nor a tool."""
@@ -105,7 +107,10 @@ async def _ask(run: RunContext, guard: Guard, context: GuardContext, value: Json
             verdict = await asyncio.get_running_loop().run_in_executor(_THREADS, work)
             return await verdict if inspect.isawaitable(verdict) else verdict
     except TimeoutError:
-        return Block(f"it gave no verdict within {time_s:g} s")
+        reason = f"it gave no verdict within {time_s:g} s"
+        if context.on == "input" and guard.when == "before" and time_s < guard.timeout_s:  # nothing was bought yet
+            hand_over(run, f"guard {guard.name!r}", reason)
+        return Block(reason)
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is None or task.cancelling():

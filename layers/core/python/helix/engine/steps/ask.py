@@ -155,6 +155,8 @@ class ModelAnswer:
     """The verdicts of the agent's guards. They are stored with the answer."""
     plan: StepProcessingPlan | None = None
     """The plan of the step that guards and output checks allow. None: the answer has not been planned yet."""
+    partial: str = ""
+    """The text that readers had when the stop came. Empty without a stop."""
 
 
 def reads_state(agent: AnyAgent) -> bool:
@@ -266,7 +268,7 @@ async def ask_model(
     else:
         result = await _observed(run, call, request)
         if result is None:
-            return ModelAnswer(None, run.watch.stop)
+            return ModelAnswer(None, run.watch.stop, partial=stream.partial)
         if isinstance(result, ErrorStepResult) and result.code == OUT_OF_TIME and request.timeout_s is not None:
             return _late(run, result)
         if request.chosen and not isinstance(result, ErrorStepResult):
@@ -283,17 +285,24 @@ def _late(run: RunContext, result: ErrorStepResult) -> ModelAnswer:
     `MAX_LATE` without an answer."""
     if stop := run.late():
         return ModelAnswer(None, stop)
-    claim = run.session.claim
-    assert claim is not None
-    late = claim.late + 1
-    logger.warning("run %s: attempt %d at step %d: %s", run.run_id, claim.attempt, claim.step, result.error)
-    if late < MAX_LATE:  # stored when the claim is released
-        run.session.claim = claim.model_copy(update={"late": late})
-        raise WorkInProgressError(f"a step of session {run.session_id!r}: its model call", run.now())
+    late = hand_over(run, "its model call", result.error)
     text = (
         f"the model gave no answer in {late} attempts, each with all the time of its worker; the last: {result.error}"
     )
     return ModelAnswer(result.model_copy(update={"code": TIMED_OUT, "error": text}))
+
+
+def hand_over(run: RunContext, what: str, why: str) -> int:
+    """Raise `WorkInProgressError`, so that another worker repeats the step with more time. Returns the number of attempts
+    that ran out of time, if this was number `MAX_LATE`."""
+    claim = run.session.claim
+    assert claim is not None
+    late = claim.late + 1
+    logger.warning("run %s: attempt %d at step %d: %s", run.run_id, claim.attempt, claim.step, why)
+    if late < MAX_LATE:  # stored when the claim is released
+        run.session.claim = claim.model_copy(update={"late": late})
+        raise WorkInProgressError(f"a step of session {run.session_id!r}: {what}", run.now())
+    return late
 
 
 async def _observed(run: RunContext, call: ModelCallEnded, request: LLMGenerateInput) -> AnyStepResult | None:

@@ -36,6 +36,7 @@ from helix.engine.step_view import StepView
 from helix.engine.steps.ask import MAX_LATE, TIMED_OUT, ModelAnswer, ask_model, prepare, reads_state
 from helix.engine.steps.check_output import check_output
 from helix.engine.steps.close import Ending, Folding, after_fold, close_run, fold_checkpoint, folded, stop_run
+from helix.engine.steps.cut import stop_call
 from helix.engine.steps.stage import plan_answer, stage
 from helix.engine.steps.summary import may_shorten, note_overflow, without_summary, write_summary
 from helix.engine.steps.views import TOO_LONG, Prepared, ViewPlan, show_view, write_view
@@ -222,7 +223,7 @@ async def _buy(run: RunContext, begun: Begun) -> Outcome | None:
     answer = await ask(run, new, reserved.request)  # 7
     await run.stream.flush()  # 8: the log acknowledges all chunks before the answer is staged
     if answer.stop is not None:
-        return await stop_run(run, new, answer.stop)
+        return await stop_call(run, new, answer, answer.stop)
     return await _take_answer(run, new, prepared, _cut_short(answer) if reserved.cut else answer)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from helix.core.claim_plan import OpenRows
-from helix.core.entries import AnyEntry
+from helix.core.entries import AnyEntry, AssistantRow, message_of
 from helix.core.folding import Fold, Next
 from helix.core.rows import CheckpointRow, ErrorInfo, Pending, StopRow
 from helix.core.session_row import SessionRow
@@ -17,12 +17,12 @@ from helix.core.status import EndStatus
 from helix.core.usage_parts import with_calls
 from helix.engine.context import RunContext
 from helix.engine.engine import Engine, Over
-from helix.engine.facts import StepFolded
+from helix.engine.facts import StepFolded, StepStaged
 from helix.engine.inbox import Arrived
 from helix.engine.money.reservations import assume_dead
 from helix.engine.money.usage import assumed_put
-from helix.engine.observers import record
-from helix.engine.writing import End, at_version, checkpoint, end, entry_put, session_put
+from helix.engine.observers import record, show
+from helix.engine.writing import End, at_version, checkpoint, end, entry_put, message_put, session_put
 from helix.ports.state_store import Operation
 
 Folding = tuple[OpenRows, Fold]
@@ -46,6 +46,8 @@ class Ending:
     """Further operations of the transaction. For a pause they check that its calls still wait."""
     assume: bool = False
     """Whether the open attempt's reservation counts as spent, because the attempt is cancelled."""
+    cut: AssistantRow | None = None
+    """The part of the cancelled attempt's answer that becomes history. None: nothing is kept."""
 
 
 def folded(run: RunContext, session: SessionRow, folding: Folding | None) -> SessionRow:
@@ -87,14 +89,17 @@ async def close_run(
     """Fold the previous step, if it is complete, and end the run, in one transaction AT(v). None: the transaction was
     refused, so read the rows again."""
     now, status, next_, error = run.now(), ending.status, ending.next_, ending.error
-    new = folded(run, session, folding)
+    new, cut = folded(run, session, folding), ending.cut
     new.status, new.pending = status, ending.pending
+    if cut is not None:
+        new.count, new.step, new.last = session.count + 1, cut.step, (cut.step, cut.attempt)
+        new.run_steps = session.run_steps + 1
     unheard = assumed_put(run.agent, session, new, "cancelled", now) if ending.assume else []
     if ending.assume:
         assume_dead(new)
     if error is not None and error.code == "aborted":
         new.aborted, new.abort_reason = True, ending.reason
-    ops: list[Operation] = []
+    ops: list[Operation] = [] if cut is None else [message_put(session, session.count, cut)]
     row: CheckpointRow | None = None
     if status != "failed" or folding is not None:  # a retry after a failure continues from the last good checkpoint
         row, puts = fold_checkpoint(new, folding, now)
@@ -106,7 +111,11 @@ async def close_run(
     if not await run.commit(f"end_{status}", ops, lambda: ended_so(run, session, status), new):
         return None
     run.ended(ended, folding[0].answer if folding is not None else None)
-    if row is not None:
+    if cut is not None and row is not None:
+        run.engine.history.remember(session, session.count, [message_of(cut, session.lineage, session.count)])
+        show(run, StepStaged(cut))
+        await record(run, StepFolded([cut], row))
+    elif row is not None:
         await after_fold(run, session, folding, row)
     return Over(status)
 
@@ -134,9 +143,16 @@ async def ended_so(run: RunContext, session: SessionRow, status: EndStatus) -> b
     return await ended_with(run.engine, session, status)
 
 
-async def stop_run(run: RunContext, session: SessionRow, stop: StopRow, folding: Folding | None = None) -> Over | None:
-    """End the run because of a stop, which takes precedence over continuing."""
+async def stop_run(
+    run: RunContext,
+    session: SessionRow,
+    stop: StopRow,
+    folding: Folding | None = None,
+    cut: AssistantRow | None = None,
+) -> Over | None:
+    """End the run because of a stop, which takes precedence over continuing. An interrupt adds `cut`, the beginning of an
+    answer, to history."""
     if stop.stop == "abort":
         error = ErrorInfo(code="aborted", message=stop.reason or "aborted", recoverable=False)
         return await close_run(run, session, Ending("failed", error=error, reason=stop.reason), folding)
-    return await close_run(run, session, Ending("interrupted", reason=stop.reason, assume=True), folding)
+    return await close_run(run, session, Ending("interrupted", reason=stop.reason, assume=True, cut=cut), folding)

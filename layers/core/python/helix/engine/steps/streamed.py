@@ -5,6 +5,7 @@ Law: readers see the output of each answer, even if the adapter does not stream 
 
 from __future__ import annotations
 
+from helix.core.json import clean_text
 from helix.core.planning import output_text
 from helix.core.steps import AnyStepResult, TextStepResult, ToolCallsStepResult
 from helix.engine.context import RunContext
@@ -22,12 +23,19 @@ class AnswerStream:
     def __init__(self, run: RunContext, call: ModelCallEnded, *, has_output: bool) -> None:
         self._run, self._call, self._has_output = run, call, has_output
         self._shown = self._shown_output = False
+        self._text: list[str] = []
+
+    @property
+    def partial(self) -> str:
+        """The text that readers have so far. Empty once a part of a structured output arrived, since half an output is
+        not an answer."""
+        return "" if self._shown_output else "".join(self._text)
 
     def callbacks(self) -> LLMStreamCallbacks:
         """Return the callbacks for the adapter of this call."""
         claim = self._call.claim
         return LLMStreamCallbacks(
-            on_text_delta=lambda delta: self._note(TextReceived(claim, delta) if delta else None),
+            on_text_delta=self._add_text,
             on_thinking=lambda content, done: self._note(ThinkingReceived(claim, content, done)),
             on_output_delta=self._output if self._has_output else None,
             on_tool_start=lambda *_: self._note(None),
@@ -48,6 +56,10 @@ class AnswerStream:
         if self._has_output and not self._shown_output and (text := output_text(result)):
             show(self._run, OutputReceived(self._call.claim, text))
 
+    def _add_text(self, delta: str) -> MaybeAwaitable:
+        self._text.append(clean_text(delta))
+        return self._note(TextReceived(self._call.claim, delta) if delta else None)
+
     def _output(self, delta: str) -> MaybeAwaitable:
         self._shown_output = self._shown_output or bool(delta)
         return self._note(OutputReceived(self._call.claim, delta) if delta else None)
@@ -67,3 +79,4 @@ class AnswerStream:
         call.tries.append((self._run.now(), code))
         show(self._run, TryFailed(call.claim, error, self._shown))
         call.first, self._shown, self._shown_output = None, False, False
+        self._text.clear()

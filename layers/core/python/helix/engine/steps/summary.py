@@ -14,6 +14,7 @@ from helix.core.config import LLMConfig
 from helix.core.context_policy import Summary
 from helix.core.estimating import PER_MESSAGE, estimate_text
 from helix.core.messages import AnyMessage, UserMessage
+from helix.core.prompt import note_cuts
 from helix.core.row_keys import attempt_sort
 from helix.core.session_row import SessionRow, StepClaim
 from helix.core.steps import AnyStepResult, ErrorStepResult, TextStepResult
@@ -50,7 +51,8 @@ def summary_request(
     and ends with the summary instructions instead of the rest."""
     system = [message for message in request.messages if message.role == "system"]
     asked = INSTRUCTIONS if not summary.focus else f"{INSTRUCTIONS}\nPay particular attention to: {summary.focus}"
-    messages = [*system, *show_history(view, history[: summary.upto], recall=recall), UserMessage(content=asked)]
+    shown = note_cuts(show_history(view, history[: summary.upto], recall=recall))
+    messages = [*system, *shown, UserMessage(content=asked)]
     config = request.config
     if summary.model is not None and summary.model != config.model:
         config = LLMConfig(model=summary.model, max_retries=config.max_retries, timeout_s=config.timeout_s)
