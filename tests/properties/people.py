@@ -124,6 +124,8 @@ def main() -> None:
             except Exception as error:
                 broken += 1
                 print(f"{seed}: {type(error).__name__}: {str(error)[:600]}", flush=True)
+            if (seed - given.seed + 1) % 100 == 0:
+                print(f"{seed - given.seed + 1} plays in {time.monotonic() - begun:.0f} s", flush=True)
     for name, number in sorted(total.items()):
         print(f"{number:9,}  {name}")
     last, seconds = given.seed + given.count - 1, time.monotonic() - begun

@@ -58,6 +58,8 @@ class Reply:
     call_id: str
     values: list[JsonValue]
     request: Request
+    late: bool = False
+    """Whether the answer names a round that was over."""
 
 
 class Ledger:
@@ -177,6 +179,7 @@ class Ledger:
         for reply in self.replies:
             if reply.request.outcome != "ok" or self._is_gone(reply.session):
                 continue
+            assert not reply.late, f"one_answer: {reply} was accepted for another round"
             lost = [value for value in reply.values if repr(value) not in stored]
             assert not lost, f"one_answer: {reply} was accepted, and its answers {lost} are nowhere"
         for key, row in rows:

@@ -183,7 +183,7 @@ class PeopleMachine(ProtocolMachine):
         request = self.request()
         self.say(f"reply {owner} {row.call_id} {row.ask} {confirmation.data} round={confirmation.round} by {p}")
         if values is not None and confirmation.approved:
-            self.ledger.replies.append(Reply(owner, row.call_id, values, request))
+            self.ledger.replies.append(Reply(owner, row.call_id, values, request, number == row.claim - 1))
         self.ask(p, "answer", lambda x: x.answer(agent, sid, confirmation), request)
 
     def _value(self, schema: dict[str, Any], fits: bool) -> JsonValue:
