@@ -47,6 +47,13 @@ JOBS = (
     Job("packed rows: a store whoever dies", 1_000, ("tests/contracts/test_packing.py", "-k", "whoever_dies")),
     Job("deletions at any moment, on each store", 2_000, (f"{PROPERTIES}/test_deletion_walks.py", "-k", "many_walks")),
     Job(
+        "people who steer, queue, answer and stop while workers are killed, memory",
+        1_000,
+        ("-m", "tests.properties.people"),
+    ),
+    Job("people on SQLite", 1_000, ("-m", "tests.properties.people", "--kind", "sqlite")),
+    Job("people on DynamoDB (moto)", 20, ("-m", "tests.properties.people", "--kind", "dynamodb")),
+    Job(
         "edits, other answers, stops and messages during a run, of useChat 7 and 6 and over WebSocket",
         300,
         ("tests/js/test_walks.py",),

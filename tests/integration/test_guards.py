@@ -10,7 +10,23 @@ import pytest
 from tests.support_guards import ASKED, DONE, Report, call, pay, play, says, send
 from tests.support_run import agent, chunks_of, of_type, text_of
 
-from helix import Allow, Ask, Block, Confirmation, DefinitionError, Guard, Replace, Retry, create_sub_agent_tool
+from helix import (
+    Allow,
+    Ask,
+    Block,
+    Confirmation,
+    DefinitionError,
+    Guard,
+    LocalExecutor,
+    MemoryStateStore,
+    Question,
+    Replace,
+    Retry,
+    ScriptedModel,
+    ToolContext,
+    create_sub_agent_tool,
+    tool,
+)
 from helix.adapters.models.scripted import Entry
 from helix.core.guards import GuardContext
 from helix.core.rows import AttemptRow
@@ -156,6 +172,22 @@ async def test_a_replaced_result_keeps_what_the_tool_returned() -> None:
     assert row.verdicts[0].before == "sent to eve"
     assert played.model.requests[1].messages[-1].content == "sent to someone"
     assert "eve" not in str(of_type(played.chunks, "tool_end"))
+
+
+async def test_a_question_is_not_judged_as_a_result() -> None:
+    @tool
+    async def book(ctx: ToolContext[Any]) -> str:
+        """Book a seat."""
+        return f"seat {await ctx.ask(Question('Which seat?'))}"
+
+    workers = LocalExecutor(MemoryStateStore(), model=ScriptedModel([{"tool_calls": [call("book")]}, "Booked."]))
+    who = agent(tools=[book], guards=[Guard(name="g", result=says(Block("nothing may pass"), name="g"))])
+    handle = await workers.execute(who, "go", session_id="s")
+    assert (await handle.result(timeout_s=20)).status == "paused"
+    assert ASKED == {}
+    handle = await handle.answer("c1", data="window")
+    assert (await handle.result(timeout_s=20)).status == "completed"
+    assert ASKED == {("g", "c1"): 1}
 
 
 async def test_a_blocked_result_is_withheld_from_the_model_and_the_reader() -> None:

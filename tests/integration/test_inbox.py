@@ -33,6 +33,9 @@ from helix.core.errors import (
     SessionNotFoundError,
 )
 from helix.core.inbox import MAX_WAITING, InboxFullError, MessageWithdrawnError
+from helix.core.rows import CheckpointRow
+from helix.engine.claims.missed import read_missed
+from helix.engine.runs import ends
 
 S = "ses"
 
@@ -161,6 +164,24 @@ async def test_messages_wait_while_the_run_is_paused(world: World) -> None:
     assert (await executor.sessions.get(S)).inbox == []
 
 
+async def test_repeated_commits_say_which_messages_steered_their_run(quick_world: World) -> None:
+    """A worker that takes the run over repeats the commits of the dead one, also before the run's first answer."""
+    executor = quick_world.executor([calls(call("pay")), "rather", "queued"])
+    who = agent(tools=[a_tool("pay", lambda *_: "done", require_approval=True)])
+    await result_of(await executor.execute(who, "1", session_id=S))
+    for text in ("2", "3"):
+        await executor.execute(who, text, session_id=S, when_running="steer")
+    queue = await executor.execute(who, "4", session_id=S, when_running="queue")
+    await executor.resume(who, S, message="rather this")
+    assert (await result_of(queue)).text == "queued"
+    fates: dict[str, bool] = {}
+    for row in await executor.store.query("sessions", S, start="c#", end="c$"):
+        missed = await read_missed(executor.engine, S, CheckpointRow.at(S, row.key.sort, row.value).id)
+        assert missed is not None
+        fates |= {waited.content: steered for _, waited, steered in missed.arrived}
+    assert fates == {"2": True, "3": True, "4": False}
+
+
 async def test_messages_that_arrived_before_the_pause_wait_too(world: World) -> None:
     gate = Gate()
     executor = world.executor([gated(gate, calls(call("pay"))), "paid", "queued"])
@@ -192,6 +213,30 @@ async def test_a_person_who_stops_the_run_keeps_what_waits(world: World) -> None
     assert (state.status, [m.content for m in state.inbox]) == ("interrupted", ["2"])
     last = await executor.execute(who, "3", session_id=S, when_running="queue")
     assert [(await result_of(h)).text for h in (queued, last)] == ["two", "three"]
+    assert told(await history(executor, S)) == ["user: 1", "user: 2", "assistant: two", "user: 3", "assistant: three"]
+
+
+async def test_a_message_before_the_effects_of_a_stopped_run_waits_behind_older_ones(
+    quick_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, effects, close = Gate(), Gate(), ends._close
+
+    async def slowly(*given: Any) -> Any:
+        if not effects.entered.is_set():
+            await effects.wait()
+        return await close(*given)
+
+    monkeypatch.setattr(ends, "_close", slowly)
+    executor = quick_world.executor([gated(gate, "never"), "two", "three"])
+    who = agent()
+    handle = await executor.execute(who, "1", session_id=S)
+    await gate.reached()
+    second = await executor.execute(who, "2", session_id=S, when_running="queue")
+    await handle.interrupt()
+    await effects.reached()
+    third = await executor.execute(who, "3", session_id=S, when_running="queue")
+    effects.open()
+    assert [(await result_of(h)).text for h in (second, third)] == ["two", "three"]
     assert told(await history(executor, S)) == ["user: 1", "user: 2", "assistant: two", "user: 3", "assistant: three"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -11,12 +12,15 @@ from tests.support.usage_invariants import find_usage_problems
 from tests.support_crash import CONFIG, LONG, LoggedModel, S, call, choose, executor, fresh, model, quiet, settle
 
 from helix import Agent, LocalExecutor, MemoryStateStore, tool
+from helix.core.conversation.conversation import Conversation
+from helix.core.conversation.items import User
 from helix.core.errors import AgentAlreadyRunningError, SessionNotFoundError
 from helix.core.inbox import WhenRunning
 from helix.core.messages import UserMessage
 from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
 from helix.testing.crash import CrashPoints, Point, crash_everywhere
+from helix.testing.stream_invariants import read_all
 
 SENT: list[tuple[str, WhenRunning]] = []
 WORKERS: list[LocalExecutor] = []
@@ -62,8 +66,11 @@ async def finish(workers: LocalExecutor) -> None:
             return
 
 
-async def everywhere(scripted: LoggedModel, sent: list[tuple[str, WhenRunning]], act: Any) -> None:
-    """Crash `act` at every write, let a new worker finish, and check what the users said."""
+async def everywhere(
+    scripted: LoggedModel, sent: list[tuple[str, WhenRunning]], act: Any, opening: Sequence[str] = ()
+) -> None:
+    """Crash `act` at every write, let a new worker finish, and check what the users said, and what a reader of the stream
+    is shown. `opening`: the messages before those that are sent, if there is more than `begin`."""
     SENT[:] = sent
 
     async def acting(store: StateStore, streams: StreamManager, points: CrashPoints) -> None:
@@ -84,7 +91,13 @@ async def everywhere(scripted: LoggedModel, sent: list[tuple[str, WhenRunning]],
         assert not await find_usage_problems(store, S)
         messages = (await workers.sessions.get_messages(S, limit=100)).messages
         said = [message.content for message in messages if isinstance(message, UserMessage)]
-        assert said == ["begin", *(text for text, _ in sent)], (point, said)
+        assert said == [*(opening or ["begin"]), *(text for text, _ in sent)], (point, said)
+        followed = Conversation(S)
+        for record in await read_all(streams, S):
+            followed.take(record)
+        shown = [(user.text, user.queued_id) for user in followed.items if isinstance(user, User) and user.queued_id]
+        waited = [(m.content, m.queued_id) for m in messages if isinstance(m, UserMessage) and m.queued_id]
+        assert shown == waited, (point, shown, waited)
 
     covered = await crash_everywhere(MemoryStateStore, acting, recover, choose=choose)
     assert covered and not [point for point in covered if "heartbeat" in point[0]]

@@ -57,6 +57,9 @@ def planted(text: str, fault: Fault) -> str:
     return "".join(lines)
 
 
+PEOPLE = ["tests/properties/test_people.py"]
+
+
 def _unit(*names: str) -> list[str]:
     return [f"tests/unit/test_{name}.py" for name in names]
 
@@ -164,6 +167,34 @@ FAULTS = (
         'return run.engine.placement.executes_tool(run.agent, tool) and (tool is None or tool.on_unknown == "retry")',
         "return run.engine.placement.executes_tool(run.agent, tool)",
         _runs("deliveries", "failing_tools", "packed_crashes"),
+    ),
+    Fault(
+        "engine/calls: a question is judged as a result",
+        "engine/calls/tool.py",
+        "if run.agent.guards and outcome.questions is None:",
+        "if run.agent.guards:",
+        PEOPLE,
+    ),
+    Fault(
+        "engine/claims: an answer to an earlier round answers the next question",
+        "engine/claims/confirm.py",
+        "return confirmation.round in (None, row.claim)",
+        "return confirmation.round in (None, row.claim, row.claim - 1)",
+        PEOPLE,
+    ),
+    Fault(
+        "engine/guards: messages that have an answer are judged again",
+        "engine/guards/inputs.py",
+        "if isinstance(message, AssistantMessage) or (isinstance(message, UserMessage) and not message.id):",
+        "if isinstance(message, UserMessage) and not message.id:",
+        PEOPLE,
+    ),
+    Fault(
+        "engine: a message that steered a run keeps waiting",
+        "engine/inbox.py",
+        "arrived.operations.extend([moved, message_put(new, new.count, entry)])",
+        "arrived.operations.extend([message_put(new, new.count, entry)])",
+        PEOPLE,
     ),
     Fault(
         "engine/runs: a stop hits the run after the one that it names",

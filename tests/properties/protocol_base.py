@@ -55,6 +55,9 @@ LIMIT = 6000
 class ProtocolBase(RuleBasedStateMachine):
     kind = "memory"
     slots: int | None = None
+    casts: type[Cast] = Cast
+    watchers: type[Watcher] = Watcher
+    checkers: type[Checks] = Checks
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,11 +66,11 @@ class ProtocolBase(RuleBasedStateMachine):
         self.world = World(store)
         if isinstance(store, PackedStores):
             store.time = lambda: self.world.clock.time
-        self.cast = Cast(
+        self.cast = self.casts(
             self.world, lambda start: self.watcher.started(start), lambda bought: self.watcher.bought(bought)
         )
-        self.watcher = Watcher(self.world, self.cast)
-        self.checks = Checks(self.world, self.cast, self.watcher)
+        self.watcher = self.watchers(self.world, self.cast)
+        self.checks = self.checkers(self.world, self.cast, self.watcher)
         self.processes = [Process(self.world, self.cast, name) for name in ("P0", "P1")]
         self.cloud = Cloud(self.world, self.cast, self.slots)
         self.agents = dict(SESSIONS)

@@ -92,7 +92,7 @@ class Ghost:
 def fingerprint(messages: Any) -> list[tuple[str, str, tuple[str, ...]]]:
     found: list[tuple[str, str, tuple[str, ...]]] = []
     for m in messages:
-        if isinstance(m, UserMessage) and m.content != FINISH_NUDGE:
+        if isinstance(m, UserMessage) and m.id:  # others are notes of the framework
             found.append(("user", m.content, ()))
         elif isinstance(m, AssistantMessage):
             found.append(("assistant", m.content or "", tuple(c.id for c in m.tool_calls)))
@@ -157,9 +157,17 @@ class Cast(BaseAdapter):
     ) -> None:
         self.world, self.ghost, self.observe_start = world, Ghost(), observe_start
         self.observe_purchase = observe_purchase
-        self.agents = agents()
+        self.agents = self.made()
         self.solo = self.agents["solo"]
         Stage.cast = self
+
+    def texts(self) -> set[str]:
+        """Return every text that an answer may have."""
+        return {purchase.text for purchase in self.ghost.purchases}
+
+    @staticmethod
+    def made() -> dict[str, AnyAgent]:
+        return agents()
 
     # --- the model ------------------------------------------------------------------------------------------------
 

@@ -60,6 +60,14 @@ def _copy(m: ProtocolMachine, rng: Random) -> None:
     m.copy(p=small(rng), s=small(rng), n=plan(rng), how=how, then=then(rng))
 
 
+def _go_on(m: ProtocolMachine, rng: Random) -> None:
+    m.go_on(p=small(rng), s=small(rng), how=small(rng), plan=plan(rng), then=then(rng))
+
+
+def _delete(m: ProtocolMachine, rng: Random) -> None:
+    m.delete(p=small(rng), s=small(rng), sure=0, then=then(rng))
+
+
 def _interleave(m: ProtocolMachine, rng: Random) -> None:
     m.interleave(picks=picks(rng))
 
@@ -143,7 +151,7 @@ ACTS: list[tuple[int, Act]] = [
     (12, _answer),
     (4, lambda m, rng: m.interrupt(p=small(rng), s=small(rng), then=then(rng))),
     (2, lambda m, rng: m.abort(p=small(rng), s=small(rng), then=then(rng))),
-    (12, lambda m, rng: m.go_on(p=small(rng), s=small(rng), how=small(rng), plan=plan(rng), then=then(rng))),
+    (12, _go_on),
     (8, _volley),
     (5, lambda m, rng: m.zombie(n=small(rng), calls=rng.choice([1, 10, 40, 150]), hold=hold(rng), picks=picks(rng))),
     (5, _double),
@@ -151,7 +159,7 @@ ACTS: list[tuple[int, Act]] = [
     (5, _slow_tool),
     (5, lambda m, rng: m.answers(n=small(rng), how=rng.choice(HOWS), picks=picks(rng))),
     (2, _copy),
-    (1, lambda m, rng: m.delete(p=small(rng), s=small(rng), sure=0, then=then(rng))),
+    (1, _delete),
     (1, lambda m, rng: m.raise_limit(more=rng.randrange(10, 1000))),
     (25, _interleave),
     (15, _one),
@@ -169,6 +177,10 @@ ACTS: list[tuple[int, Act]] = [
     (4, lambda m, rng: m.expire(n=small(rng), kill=rng.random() < 0.5, twice=rng.random() < 0.5, then=then(rng))),
     (8, lambda m, rng: m.tick(seconds=rng.choice([0.1, 1.0, 5.0, 16.0, 35.0]), then=then(rng))),
 ]
+
+
+REWRITES = (_retry, _rewind, _go_on, _copy, _delete)
+"""The acts after which a history may be another one."""
 
 
 def walk(

@@ -23,6 +23,7 @@ from helix.ports.state_store import Key, Value
 DEADLINES = {"lease_expires", "claim"}
 """The fields of a session's row that a heartbeat may change."""
 POLICY = {"free": "retry", "once": "skip", "care": "ask", "gated": "retry", "fatal": "retry", "done": "retry"}
+POLICY |= {"survey": "retry", "pledge": "skip", "send": "retry", "ask_user": "retry"}
 ENDS = {"completed", "failed", "interrupted", "paused"}
 
 
@@ -266,12 +267,14 @@ class Watcher:
             if row.deaths != old.deaths + counted:
                 self.wrong("deaths_counted", f"{name}: {place} counts {row.deaths} deaths after {old.deaths}")
             if name == "release_call" and row.state == "approved":
-                self._released(place, old)
+                if not row.questions:  # earlier executions asked them
+                    self._released(place, old)
                 return
             mine = (
                 row.state == "done" and row.owner == old.owner and row.claim == old.claim and row.by in ("tool", "plan")
             )
-            if not mine and row.by != "close" and not (dead and taken[policy or "skip"]):
+            asks = row.ask == "question" and row.claim == old.claim
+            if not mine and not asks and row.by != "close" and not (dead and taken[policy or "skip"]):
                 self.wrong(
                     "no_finished_tool_again",
                     f"{name}: {place} claimed by {old.owner} -> {row.state} {row.by} {row.owner}",

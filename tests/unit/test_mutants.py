@@ -33,7 +33,7 @@ def test_a_fault_whose_line_moved_is_named() -> None:
 
 
 def test_faults_are_told_apart_by_name() -> None:
-    assert max(Counter(fault.name for fault in FAULTS).values()) == 1 and len(FAULTS) == 40
+    assert max(Counter(fault.name for fault in FAULTS).values()) == 1 and len(FAULTS) == 44
 
 
 def test_the_table_counts_what_was_caught_before_and_now() -> None:
@@ -45,4 +45,4 @@ def test_the_table_counts_what_was_caught_before_and_now() -> None:
 
 
 def test_the_outcomes_before_are_of_these_faults() -> None:
-    assert read_results(BEFORE).keys() == {fault.name for fault in FAULTS}
+    assert read_results(BEFORE).keys() < {fault.name for fault in FAULTS}, "some are in code that is newer"

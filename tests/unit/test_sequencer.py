@@ -160,6 +160,17 @@ def test_the_root_is_the_first_session_at_any_time_of_day() -> None:
     assert admit("s", Head(), zero)[0].root == "s"
 
 
+def test_a_message_for_a_run_that_has_not_begun_begins_nothing() -> None:
+    """A message arrives between the claim of a run and its first record."""
+    staged = [START, text("a", 0), record("committed", step=1, attempt=1, n=1)]
+    waits = record("inbox", "waits", turn=2)
+    paused = record("paused", last=(1, 1))
+    begins = record("started", "resumed", turn=2, last=(1, 1))
+    repeated = record("committed", turn=2, step=1, attempt=1)
+    assert stream(*staged, paused, waits, begins, repeated) == ["a", "<commit>", "paused", "waits", "resumed"]
+    assert stream(*staged, waits, paused, begins, waits) == ["a", "<commit>", "paused", "resumed", "waits"]
+
+
 def test_a_fold_is_shown_once_per_version() -> None:
     fold = record("fold", "state_patch", version=3, step=1)
     older = record("fold", "state_patch", version=2, step=1)

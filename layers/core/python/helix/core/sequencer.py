@@ -154,13 +154,14 @@ class _Admission:
         if record.kind == "run":
             self._run(session, record)
             return
+        if record.kind == "inbox":
+            self._inbox(session, record)
+            return
         if record.turn > session.turn:
             self._begin(session, record)
         if session.over:
             return
-        if record.kind == "inbox":
-            self._emit(record, record.chunks)  # readers ignore repeats
-        elif record.kind == "fold":
+        if record.kind == "fold":
             self._fold(session, record)
         elif record.kind == "call":
             self._call(session, record)
@@ -188,6 +189,12 @@ class _Admission:
         kind: Kind = "fail" if record.mark == "fail" else "paused" if record.mark == "paused" else "end"
         self._message(record, kind, status=record.status, error=record.error)
         self._forget_children(record.session_id)
+
+    def _inbox(self, session: SessionHead, record: StreamRecord) -> None:
+        """Add a record from outside of its run. Readers ignore repeats. It never begins a turn, because its sender does
+        not know what the turn before left behind: it may come between the end of that turn and `started`."""
+        if session.over == (record.turn > session.turn):
+            self._emit(record, record.chunks)
 
     def _fold(self, session: SessionHead, record: StreamRecord) -> None:
         if record.version > session.version:

@@ -97,6 +97,14 @@ def _may_wait(session: SessionRow, ask: ClaimInput, now: float) -> bool:
     )
 
 
+async def has_older(engine: Engine, session: SessionRow, ask: ClaimInput) -> bool:
+    """Return whether messages wait in a session that may be claimed, so that the message of `ask` must wait behind them.
+    The effects of the last run may have found them after `leave_message` looked."""
+    return (
+        session.inbox and ask.when_running != "interrupt" and bool(await read_inbox(engine.store, session.session_id))
+    )
+
+
 async def _leave(
     engine: Engine, agent: AnyAgent, session: SessionRow, ask: ClaimInput, rows: Sequence[InboxRow], delivery: Delivery
 ) -> Left | None:

@@ -22,6 +22,7 @@ from helix.core.errors import (
     InvalidInputError,
     RunNotFoundError,
     SessionNotFoundError,
+    StaleStateError,
 )
 from helix.core.files import Content
 from helix.core.handles import (
@@ -39,7 +40,7 @@ from helix.core.status import ClaimMode
 from helix.core.wire import StreamMessage
 from helix.engine.claims.claim import claim
 from helix.engine.claims.confirm import Answered, answer, wake_parents
-from helix.engine.inbox import leave_message, show_waiting
+from helix.engine.inbox import has_older, leave_message, show_waiting
 from helix.engine.runs.ends import children_left, fail_lapsed, leave_children, sweep_session
 from helix.engine.runs.housekeeping import unfinished
 from helix.engine.seen import Newest
@@ -269,6 +270,9 @@ class Executor(SessionVerbs):
             except AgentAlreadyRunningError as running:
                 if ask.when_running == "refuse" or running.run_id == ask.run_id:
                     raise
+            except StaleStateError:
+                if ask.when_running == "refuse" or ask.holds:
+                    raise
 
     async def _leave(
         self, agent: Agent[Any, OutputT], session_id: str, ask: ClaimInput
@@ -294,6 +298,10 @@ class Executor(SessionVerbs):
         await self._check_room(agent, ask.mode, session_id)
         delivery = self._delivery()
         seen = Newest(None) if ask.made else await self._recover(agent, session_id, ask.mode, delivery)
+        if ask.when_running != "refuse" and seen.session is not None:
+            if await has_older(self.engine, seen.session, ask):
+                raise StaleStateError(f"older messages wait in session {session_id!r}")
+            ask = replace(ask, version=seen.session.version)
         left = await children_left(self.engine, seen.session, ask)
         try:
             claimed = await claim(self.engine, agent, session_id, ask, delivery, seen)
@@ -344,6 +352,8 @@ class Executor(SessionVerbs):
             seen = await self.engine.history.newest(session_id)
         for other in await sweep_session(self.engine, agent, session_id, delivery, seen=seen):
             await self._begin(self.agents.named(other.session.agent_type), other, self._delivery())
+        if any(run.arrived and run.effects == "open" for run in seen.runs):  # the effects may have changed the session
+            return await self.engine.history.newest(session_id)
         return seen
 
     # --- controlling and watching ---------------------------------------------------------------------------------

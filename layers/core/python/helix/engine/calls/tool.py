@@ -321,7 +321,7 @@ async def _execute(run: RunContext, view: StepView, call: ToolStarted, state: Js
     try:
         with within_tool(run, call.row):
             outcome, verdicts = await run_tool(run, call, state), list[Verdict]()
-            if run.agent.guards:
+            if run.agent.guards and outcome.questions is None:
                 outcome, verdicts = await judge_result(run, call, outcome)
             return await _done(run, call.row.model_copy(update={"verdicts": verdicts}), outcome)
     except BaseException as error:

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from helix.core.entries import AnyEntry, AssistantRow, CallRow, UserRow
-from helix.core.row_keys import checkpoint_sort, checkpoint_version
+from helix.core.row_keys import checkpoint_sort, checkpoint_version, run_sort
 from helix.core.rows import CheckpointRow
 from helix.core.session_row import SessionRow
 from helix.engine.context import RunContext
 from helix.engine.engine import Engine
 from helix.engine.facts import CommitsMissed
+from helix.engine.history import row_key
 from helix.engine.observers import show
 
 PAGE, STEP_PAGE = 32, 66
@@ -32,8 +33,9 @@ class Missed:
     """The rows of the step's calls with their results, in call order."""
     checkpoints: Sequence[CheckpointRow]
     """The checkpoints of the step, oldest first. The commit of the first one added the step to history."""
-    arrived: Sequence[tuple[int, UserRow]] = ()
-    """The (index, row) pairs of the messages that steered the run after the step."""
+    arrived: Sequence[tuple[int, UserRow, bool]] = ()
+    """The messages after the step that had waited: the index, the row, and whether the message steered its run. Others
+    began their run."""
 
 
 async def read_missed(engine: Engine, session_id: str, checkpoint_id: str) -> Missed | None:
@@ -56,8 +58,25 @@ async def read_missed(engine: Engine, session_id: str, checkpoint_id: str) -> Mi
     answer, results, first = await _step_before(engine, session_id, reported[0])
     lineage = await engine.history.lineage(session_id, last.lineage)
     after = await engine.history.entries(session_id, lineage, first, last.count) if first < last.count else []
-    arrived = [(first + n, row) for n, row in enumerate(after) if isinstance(row, UserRow) and row.queued]
-    return Missed(answer, results, reported, arrived)
+    waited = [(first + n, row) for n, row in enumerate(after) if isinstance(row, UserRow) and row.queued]
+    return Missed(answer, results, reported, await _with_fates(engine, session_id, waited))
+
+
+async def _with_fates(
+    engine: Engine, session_id: str, waited: Sequence[tuple[int, UserRow]]
+) -> list[tuple[int, UserRow, bool]]:
+    """Return each message, and whether it steered its run. A message that began a run is the first one after the run's
+    starting point."""
+    if not waited:
+        return []
+    names = sorted({row.run_id for _, row in waited})
+    runs = await engine.store.get([row_key(session_id, run_sort(name)) for name in names])
+    begun = {
+        name: run.get("start_count", 0)
+        for name, run in zip(names, runs, strict=True)
+        if run is not None and (run.get("input") or {}).get("message") is not None
+    }
+    return [(index, row, begun.get(row.run_id) != index) for index, row in waited]
 
 
 async def show_missed(run: RunContext, session: SessionRow) -> None:

@@ -265,9 +265,13 @@ def _missed(stream: RunStream, missed: Missed) -> None:
         _result(stream, row, checkpoint_version(stream.session_id, first.id))
     begin = 0
     for point in missed.checkpoints:
-        rows = [row for index, row in missed.arrived if begin <= index < point.count]
-        steers = missed.answer is not None and all(row.run_id == missed.answer.run_id for row in rows)
-        _fold(stream, point, _delivered(rows, "steer" if steers else None))
+        shown = [
+            chunk
+            for index, row, steered in missed.arrived
+            if begin <= index < point.count
+            for chunk in _delivered([row], "steer" if steered else None)
+        ]
+        _fold(stream, point, shown)
         begin = point.count
 
 
