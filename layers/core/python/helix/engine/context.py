@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from helix.core.agents import AnyAgent
+from helix.core.declared_tools import declared_tools
 from helix.core.delivery import Delivery
 from helix.core.entries import AssistantRow
-from helix.core.frontend_tools import declared_tools
 from helix.core.rows import StopRow
 from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from helix.core.agents import AnyAgent
+from helix.core.declared_tools import declare_tools
 from helix.core.errors import AgentAlreadyRunningError, CheckpointNotFoundError, RunNotFoundError
 from helix.core.files import FilePart
-from helix.core.frontend_tools import GivenTool, declare_tools
+from helix.core.frontend_tools import GivenTool
 from helix.core.handles import AgentExecutionHandle
 from helix.core.initial import AgentInput
 from helix.core.messages import AssistantMessage, UserMessage

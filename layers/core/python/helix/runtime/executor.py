@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar
 
 from helix.core.agents import Agent, AnyAgent
 from helix.core.claim_plan import lapsed, mode_after_lapse
+from helix.core.declared_tools import declare_tools
 from helix.core.delivery import Delivery
 from helix.core.errors import (
     AgentAlreadyRunningError,
@@ -24,7 +25,7 @@ from helix.core.errors import (
     SessionNotFoundError,
 )
 from helix.core.files import Content
-from helix.core.frontend_tools import GivenTool, declare_tools
+from helix.core.frontend_tools import GivenTool
 from helix.core.handles import (
     AgentExecutionHandle,
     AgentResult,

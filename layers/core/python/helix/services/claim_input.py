@@ -85,7 +85,7 @@ class ClaimInput:
     when_running: WhenRunning = "refuse"
     """The handling of the message if the session is running. The claim itself is refused then."""
     tools: HeadRow | None = None
-    """The tools that the run declares (`core.frontend_tools`). None: a run with a message has none, and a run without one
+    """The tools that the run declares (`core.declared_tools`). None: a run with a message has none, and a run without one
     keeps those of the run that it continues."""
     queued: str = ""
     """The id under which the message waited in the inbox. Empty if it did not wait."""

@@ -14,9 +14,9 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from helix.core.damage import UNREADABLE
+from helix.core.declared_tools import declared_tools
 from helix.core.entries import AssistantRow, parse_entry
 from helix.core.errors import DamagedRowError, DefinitionError, HelixError, InvalidInputError
-from helix.core.frontend_tools import declared_tools
 from helix.core.json import check_json
 from helix.core.request_heads import HeadRow, join_head
 from helix.core.row_keys import SESSION, head_sort
