@@ -72,6 +72,35 @@ async def a_tool_of_the_client(stage: Stage) -> None:
     assert (await stage.answer("talker", result.pending[0], data={"colour": "blue"})).status == "completed"
 
 
+MAP: dict[str, Any] = {
+    "name": "show_map",
+    "description": "Shows a place on the user's map.",
+    "parameters": {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]},
+}
+BELL = {"name": "ring_bell", "description": "Rings the bell of the page."}
+
+
+@scenario
+async def tools_of_the_page(stage: Stage) -> None:
+    calls = [call("show_map", place="Oslo"), call("look", topic="y"), call("show_map"), call("ring_bell")]
+    steps = plan(use(*calls), use(call("show_map", place="Bergen")), say("Seen."))
+    result = await stage.run("talker", steps, tools=[MAP, BELL])
+    assert [pending.tool_name for pending in result.pending] == ["show_map", "ring_bell"]
+    result = await stage.answer("talker", result.pending[1], data="rang")
+    result = await stage.answer("talker", result.pending[0], data={"shown": True})
+    assert [pending.arguments for pending in result.pending] == [{"place": "Bergen"}]
+    assert (await stage.answer("talker", result.pending[0], approved=False, reason="no map")).status == "completed"
+    assert (await stage.run("talker", plan(use(call("show_map", place="Oslo")), say("Gone.")))).text == "Gone."
+
+
+@scenario
+async def a_guard_judges_the_result_of_the_page(stage: Stage) -> None:
+    result = await stage.run("careful", plan(use(call("show_map", place="Oslo")), say("Seen.")), tools=[MAP])
+    assert (await stage.answer("careful", result.pending[0], data="The password is 1234.")).text == "Seen."
+    messages = (await stage.executor.sessions.get_messages(stage.session)).messages
+    assert [one.content for one in messages if one.role == "tool"] == ["The password is ****."]
+
+
 # --- messages to a run that works ----------------------------------------------------------------------------------------
 
 

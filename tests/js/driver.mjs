@@ -8,7 +8,7 @@ import { plainChat } from "./chat.mjs";
 
 const dist = pathToFileURL(`${process.argv[2]}/`);
 const load = (name) => import(new URL(name, dist));
-const { HelixClient, HelixError, StateProjector, chunkOf } = await load("index.js");
+const { HelixClient, HelixError, StateProjector, answerCalls, chunkOf, toolsOf } = await load("index.js");
 const { Joiner } = await load("frames.js");
 const { Feed } = await load("feed.js");
 const { messageOf, wholeStream } = await load("wire.js");
@@ -80,13 +80,16 @@ const steps = {
 
 const requests = {
   /** Steps of a page's user. `page` names the page: it stays for the next request. The messages that it shows at the end. */
-  async chat({ page, url, token, agent, chatId, messages, steps: wanted, settings }) {
+  async chat({ page, url, token, agent, chatId, messages, steps: wanted, settings, tools, results = {} }) {
     let found = pages.get(page);
     if (found === undefined) {
       const client = await HelixClient.connect(url, { token, settings });
       const problems = [];
-      const transport = new HelixChatTransport({ client, agent });
+      const transport = new HelixChatTransport({ client, agent, ...(tools && { tools: () => tools }) });
       const chat = new Chat({
+        onToolCall: ({ toolCall: { toolName: tool, toolCallId } }) => {
+          if (tool in results) void chat.addToolOutput({ tool, toolCallId, output: results[tool] });
+        },
         id: chatId,
         transport,
         messages,
@@ -243,6 +246,10 @@ const requests = {
           front.setMessages([...front.messages.slice(0, at), { ...front.messages[at], content: given[1] }]);
         }
         if (name === "set state") front.setState(given);
+        if (name === "add") {
+          front.addMessage(given);
+          continue;
+        }
         if (name === "abort soon") {
           front.subscribe({ onRunStartedEvent: () => front.abortRun() });
           continue;
@@ -289,6 +296,27 @@ const requests = {
         events.push(seen);
       }
       return { problems, events, positions: [...stored.keys()] };
+    } finally {
+      client.close();
+    }
+  },
+
+  /** A run whose tools this process executes: `{ name: { description, parameters, result, throws } }`. Its result, and the calls. */
+  async execute({ url, token, agent, message, options, tools, settings }) {
+    const client = await HelixClient.connect(url, { token, settings });
+    try {
+      const called = [];
+      const own = Object.entries(tools).map(([name, { result, throws, ...tool }]) => {
+        const execute = async (args, { call_id }) => {
+          called.push([name, args, call_id]);
+          if (throws !== undefined) throw new Error(throws);
+          return result;
+        };
+        return [name, { ...tool, ...((result !== undefined || throws !== undefined) && { execute }) }];
+      });
+      const declared = toolsOf(Object.fromEntries(own));
+      const handle = await client.run(agent, message, { ...options, tools: declared });
+      return { result: await answerCalls(handle, Object.fromEntries(own)), called };
     } finally {
       client.close();
     }

@@ -19,7 +19,7 @@ CHAT = "chat"  # an id for anonymous users, who have no prefix
 class Page:
     """A page of the chat, by its name in the driver."""
 
-    def __init__(self, typescript: Any, url: str, name: str = "page", chat: str = "chat", **about: str | None) -> None:
+    def __init__(self, typescript: Any, url: str, name: str = "page", chat: str = "chat", **about: Any) -> None:
         self._typescript = typescript
         self._about = {"page": name, "url": url, "agent": "helper", "chatId": chat, "settings": QUICK, **about}
         self.problems: list[Any] = []

@@ -73,6 +73,8 @@ async def test_the_program_prints_what_the_guide_says(npm: Any, package: Path, t
         calls(call("refund", order="A7")),
         "It is done.",
         calls(call("__finish__", title="Today", dishes=["tea", "soup"])),
+        calls(call("show_map", place="Oslo")),
+        "There it is.",
         "On 9 November.",
         calls(call("thank")),
         "Bye.",
@@ -80,7 +82,8 @@ async def test_the_program_prints_what_the_guide_says(npm: Any, package: Path, t
     ]
     tools = [refund, a_tool("thank", thank)]
     cook = agent("cook", output_schema=Menu)
-    executor = executor_of(script, agent("support", tools=tools, state_schema=Thanks), cook)
+    guide = agent("guide", frontend_tools=["show_map"])
+    executor = executor_of(script, agent("support", tools=tools, state_schema=Thanks), cook, guide)
     async with executor, LoopbackGateway(executor, authoriser=keyed(executor)) as gateway:
         variables = {**os.environ, "HELIX_URL": gateway.url, "HELIX_KEY": await key_for(executor, "ada")}
         process = await asyncio.create_subprocess_exec(

@@ -120,6 +120,22 @@ async def test_stop_interrupts_the_run_and_another_message_takes_its_place(
         assert (await client.get_session(session)).turn == 3, "one run for each message"
 
 
+async def test_a_tool_of_the_page_changes_the_page(cloud: CloudForTests, tabs: Tabs) -> None:
+    """The page declares the tool, and the deployed run waits for its result. A tab without it shows the same."""
+    user = "tools"
+    page = await (await tabs.new()).open(cloud.url, cloud.key(user), "chat", tools="own")
+    await page.say(plan(use(call("set_title", title="Oslo"), text="Look. "), say("There it is.")))
+    live = await page.answered("There it is.")
+    assert await page.title() == "Oslo" and await page.status() == ("ready", None)
+    (part,) = [part for part in live[1]["parts"] if part["type"] == "dynamic-tool"]
+    assert (part["state"], part["input"], part["output"]) == ("output-available", {"title": "Oslo"}, "Oslo")
+    other = await (await tabs.new()).open(cloud.url, cloud.key(user), "chat")
+    assert await other.at_rest() == live and await other.title() != "Oslo"
+    await other.say(plan(use(call("set_title", title="Bergen")), say("It has none.")))
+    await other.answered("It has none.")
+    assert await other.title() != "Bergen"
+
+
 async def test_an_approval_with_other_arguments(cloud: CloudForTests, tabs: Tabs) -> None:
     user = "approval"
     page = await (await tabs.new()).open(cloud.url, cloud.key(user), "chat")

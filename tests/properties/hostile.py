@@ -111,6 +111,24 @@ async def by_arguments(desk: Desk, who: Agent[Any, Any], value: Any) -> None:
     await _execute(desk, who)
 
 
+async def by_declared_tool(desk: Desk, who: Agent[Any, Any], value: Any) -> None:
+    """Send the value in a tool that the run declares, and in a call of it."""
+    rng, tool = desk.rng, {"name": "page", "description": "Shows.", "parameters": {}}
+    keyword = rng.choice(("properties", "required", "$defs", "anyOf", "$ref", "type", "enum", "minimum", "items"))
+    part = {keyword: value}
+    makes: list[Any] = [
+        value,
+        [value],
+        [{**tool, rng.choice(("name", "description", "parameters", "more")): value}],
+        [{**tool, "parameters": part}],
+        [{**tool, "parameters": {"properties": {"value": rng.choice((part, value))}}}],
+    ]
+    call: Any = {"id": "c", "name": "page", "arguments": {"value": value}}
+    with suppress(ValidationError):
+        desk.script.answers.append(ToolCallsStepResult.model_validate({"tool_calls": [call]}))
+    await _execute(desk, who, tools=rng.choice(makes))
+
+
 async def by_answer(desk: Desk, who: Agent[Any, Any], value: Any) -> None:
     """Send the value in other fields of the answer of a model or its adapter."""
     text = value if isinstance(value, str) else repr(type(value))
@@ -184,6 +202,7 @@ EDGES: tuple[Edge, ...] = (
     by_run,
     by_ids,
     by_arguments,
+    by_declared_tool,
     by_answer,
     by_tool,
     by_hook,

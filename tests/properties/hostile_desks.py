@@ -55,7 +55,7 @@ class Desk:
         def emit(payload: Any, ctx: Any) -> None:
             ctx.emit_custom(*self.emits)
 
-        self.free = agent("free", tools=tools, hooks={"before_llm_call": emit})
+        self.free = agent("free", tools=tools, hooks={"before_llm_call": emit}, frontend_tools=True)
 
         class Strict(BaseModel):
             value: Any = None

@@ -65,9 +65,9 @@ class ChatPage:
         self.errors: list[str] = []
         tab.on("pageerror", lambda error: self.errors.append(str(error)))
 
-    async def open(self, url: str, token: str, chat: str, *, agent: str = "talker") -> Self:
-        """Open the chat with its messages, and wait until they have been loaded."""
-        asked = urlencode({"url": url, "token": token, "chat": chat, "agent": agent})
+    async def open(self, url: str, token: str, chat: str, *, agent: str = "talker", tools: str = "") -> Self:
+        """Open the chat with its messages, and wait until they have been loaded. `tools`: whether the page has its own."""
+        asked = urlencode({"url": url, "token": token, "chat": chat, "agent": agent, "tools": tools})
         await self._tab.goto(f"{self._address}?{asked}")
         await self._until("() => window.chat !== undefined")
         return self
@@ -75,6 +75,10 @@ class ChatPage:
     async def reload(self) -> None:
         await self._tab.reload()
         await self._until("() => window.chat !== undefined")
+
+    async def title(self) -> str:
+        """Return the title of the page."""
+        return str(await self._tab.title())
 
     async def load(self) -> None:
         """Reload the chat's messages."""

@@ -35,6 +35,8 @@ export interface AgUiEncoderOptions {
   messages?: readonly AgUiMessage[];
   /** The committed state at that moment, if it is known. */
   state?: JsonObject | undefined;
+  /** The ids of the reader's own messages with results of its tools, by the call: it has those, so they are not sent. */
+  results?: ReadonlyMap<string, string>;
 }
 
 /** Stream messages in, AG-UI events out. Feed it from the first message of a run. */
@@ -50,6 +52,9 @@ export class AgUiEncoder {
   #time = 0;
   #run: Writer | undefined;
   #asked = new Map<string, Record<string, unknown>>();
+  /** Calls of tools that the run declared, which the reader executes. */
+  #own = new Set<string>();
+  readonly #given: ReadonlyMap<string, string>;
   /** Of sub-agents, while no run of the root is open. */
   #early: StreamMessage[] = [];
   #children = new Map<string, Writer>();
@@ -68,6 +73,7 @@ export class AgUiEncoder {
   constructor(sessionId: string, options: AgUiEncoderOptions = {}) {
     this.#root = sessionId;
     this.#state = options.state;
+    this.#given = options.results ?? new Map();
     this.#talk = new AgUiMessages(options.messages ?? []);
     this.#conversation = new Conversation(sessionId);
     this.#answers = new Answers((type, writer, fields) => this.#emit(type, writer, fields), this.#talk);
@@ -136,10 +142,11 @@ export class AgUiEncoder {
       const about = { message: end.error || "the run failed", code: this.#failure };
       return this.#emit("RUN_ERROR", undefined, { ...about, ...this.#used() });
     }
+    const interrupts = end.kind === "paused" ? this.#interrupts(run.run) : [];
     const outcome =
-      end.kind === "paused"
-        ? { type: "interrupt", interrupts: this.#interrupts(run.run) }
-        : { type: end.status === "completed" ? "success" : "cancelled" };
+      interrupts.length > 0
+        ? { type: "interrupt", interrupts }
+        : { type: end.kind === "paused" || end.status === "completed" ? "success" : "cancelled" };
     const result = this.#output === null ? {} : { result: this.#output };
     this.#emit("RUN_FINISHED", undefined, { threadId: this.#root, runId: run.run, ...result, outcome, ...this.#used() });
   }
@@ -154,7 +161,8 @@ export class AgUiEncoder {
   }
 
   #interrupts(runId: string): object[] {
-    if (this.#asked.size > 0) return [...this.#asked.values()];
+    // A call of the reader's own tool is not an interrupt in AG-UI.
+    if (this.#asked.size + this.#own.size > 0) return [...this.#asked.values()];
     return [{ id: pauseId(runId), reason: `helix:${this.#reason}` }];
   }
 
@@ -343,6 +351,7 @@ export class AgUiEncoder {
   #ask(writer: Writer, call: Call): void {
     this.#showCall(writer, call);
     const id = this.#idOf(call);
+    if (call.declared) return void this.#own.add(id);
     if (call.kind === "question") return this.#askQuestions(writer, call);
     const about = { id, reason: `helix:${call.kind}`, toolCallId: id, metadata: { tool: call.name }, ...writer.tag };
     this.#asked.set(id, call.kind === "client" ? about : { ...about, responseSchema: ANSWER });
@@ -375,6 +384,7 @@ export class AgUiEncoder {
 
   #endCall(writer: Writer, call: Call): void {
     const toolCallId = this.#idOf(call);
+    this.#own.delete(toolCallId);
     this.#asked.delete(toolCallId);
     this.#asked.delete(questionId(toolCallId, call.round));
     if (this.#results.has(toolCallId)) return;
@@ -382,8 +392,9 @@ export class AgUiEncoder {
     if (!this.#talk.hasCall(toolCallId)) this.#showCall(writer, call);
     const result = call.result ?? call.error;
     const content = agUiParts(typeof result === "string" ? result : JSON.stringify(result), call.files);
-    const messageId = `${toolCallId}/result`;
-    this.#emit("TOOL_CALL_RESULT", writer, { messageId, toolCallId, role: "tool", content });
+    const given = this.#given.get(toolCallId);
+    const messageId = given || `${toolCallId}/result`;
+    if (given === undefined) this.#emit("TOOL_CALL_RESULT", writer, { messageId, toolCallId, role: "tool", content });
     this.#talk.addResult(messageId, toolCallId, content, writer.tag);
   }
 }

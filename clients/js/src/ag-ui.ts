@@ -6,6 +6,7 @@ import {
   type AgentSubscriber,
   type BaseEvent,
   type RunAgentInput,
+  type ToolMessage,
 } from "@ag-ui/client";
 import { Observable, tap } from "rxjs";
 import { AgUiEncoder, type AgUiEvent, pauseId } from "./ag-ui-events.ts";
@@ -41,12 +42,15 @@ interface Begin {
   from: number;
   joins?: boolean;
   after?: Position | undefined;
+  /** The ids of the reader's own messages with results of its tools, by the call. */
+  results?: ReadonlyMap<string, string>;
 }
 
 /**
  * `new HelixAgent({ client, agent: "support", threadId })`: a thread is a session, whose id follows the own prefix.
  *
- * `runAgent` sends the newest message of the user, or `resume`, and gives the events of the run. `connectAgent` goes on behind
+ * `runAgent` sends the newest message of the user with `tools`, or `resume` and the results of those tools (the tool messages at
+ * the end), and gives the events of the run. `connectAgent` goes on behind
  * `position`; without one, or where other runs came since, it gives the present or last run from its beginning, with the state
  * and the conversation before it. `abortRun` interrupts the run.
  */
@@ -82,14 +86,16 @@ export class HelixAgent extends AbstractAgent {
     return this.#events(input, async (client, session_id) => {
       const { resume = [] } = input;
       await checkInput(client, session_id, input);
-      if (resume.length > 0) return await this.#resume(client, session_id, resume);
+      const results = resultsOf(input.messages);
+      if (resume.length + results.length > 0) return await this.#resume(client, session_id, resume, results);
       const newest = input.messages.at(-1);
       if (newest?.role !== "user") {
-        const problem = "the newest message must be the user's, or resume must answer what waits";
+        const problem = "the newest message must be the user's or a tool's result, or resume must answer what waits";
         throw new HelixError("invalid_input", problem);
       }
       const { signal } = (this.#sending = new AbortController());
-      const said = { content: agUiContent(newest.content), id: newest.id, edits: input.runId, signal };
+      const tools = input.tools.map(({ name, description, parameters }) => ({ name, description, parameters: parameters ?? {} }));
+      const said = { content: agUiContent(newest.content), id: newest.id, edits: input.runId, tools, signal };
       const turn = await say(client, this.#config.agent, session_id, said);
       return { turn, from: turn.turn };
     });
@@ -167,15 +173,18 @@ export class HelixAgent extends AbstractAgent {
     client: HelixClient,
     session_id: string,
     resume: NonNullable<RunAgentInput["resume"]>,
-  ): Promise<{ turn: Turn; from: number }> {
-    const answers = new Map(resume.map((entry) => [entry.interruptId, answerOf(entry)]));
+    results: readonly ToolMessage[],
+  ): Promise<Begin> {
+    const given = results.map((message) => [message.toolCallId, resultOf(message)] as const);
+    const answers = new Map([...given, ...resume.map((entry) => [entry.interruptId, answerOf(entry)] as const)]);
     const session = await client.getSession(session_id);
     if (session.pending.length === 0 && answers.get(pauseId(session.current_run_id))?.approved) {
       const { run_id } = await client.ask("resume", { session_id, key: freshKey(), subscribe: false });
       const turn = await turnOf(client, session_id, run_id);
       return { turn, from: turn.turn };
     }
-    return await giveAnswers(client, session_id, answers);
+    const ids = new Map(results.map(({ toolCallId, id }) => [toolCallId, id]));
+    return { ...(await giveAnswers(client, session_id, answers)), results: ids };
   }
 }
 
@@ -190,6 +199,7 @@ async function* eventsFrom(
   const encoder = new AgUiEncoder(turn.session.session_id, {
     messages: await messagesBefore(client, turn, had),
     state: await stateBefore(client, turn),
+    ...(begin.results !== undefined && { results: begin.results }),
   });
   const announced = joins ? turn.first.run_id : turn.run_id;
   const [places, opened] = [new Places(), new Opened()];
@@ -219,6 +229,22 @@ async function* eventsFrom(
   }
 }
 
+/** The results of the page's tools: the messages behind the newest answer. */
+function resultsOf(messages: RunAgentInput["messages"]): ToolMessage[] {
+  const last = messages.findLastIndex((message) => message.role !== "tool");
+  return messages.slice(last + 1).filter((message) => message.role === "tool");
+}
+
+/** The text of a result, as the model reads it. */
+function resultOf({ toolCallId, content, error }: ToolMessage): Answer {
+  const texts = Array.isArray(content) ? content.map((part) => (part.type === "text" ? part.text : undefined)) : [content];
+  if (texts.includes(undefined)) {
+    throw new HelixError("invalid_input", `the result of call ${JSON.stringify(toolCallId)} has parts that are not text`);
+  }
+  const data = texts.join("\n");
+  return error == null ? { approved: true, data, result: true } : { approved: false, reason: error || data, result: true };
+}
+
 /** The payload as the interrupt's `responseSchema` has it; that of a tool of the page is its result. */
 function answerOf({ status, payload }: { status: string; payload?: unknown }): Answer {
   const resolved = status === "resolved";
@@ -245,7 +271,7 @@ function wordsIn(content: unknown): string {
 
 /** Refuse what would be lost. The state is sent back as it was received, maybe of an earlier moment; a page cannot set it. */
 async function checkInput(client: HelixClient, session_id: string, input: RunAgentInput): Promise<void> {
-  for (const name of ["tools", "context", "forwardedProps"] as const) {
+  for (const name of ["context", "forwardedProps"] as const) {
     if (Object.keys((input[name] as object | null) ?? {}).length === 0) continue;
     throw new HelixError("invalid_input", `${name} is not supported, and would be lost: leave it empty`);
   }

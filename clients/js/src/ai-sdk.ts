@@ -4,7 +4,9 @@ import { chatMessages } from "./chat-messages.ts";
 import type { HelixClient } from "./client.ts";
 import { HelixError } from "./errors.ts";
 import { addUrls } from "./file-urls.ts";
+import type { FrontendTool } from "./generated.ts";
 import { isSame, uiContent } from "./message-parts.ts";
+import { type PageTools, toolsOf } from "./page-tools.ts";
 import { freshKey } from "./settings.ts";
 import { type Answer, giveAnswers, prefixOf, say, sessionOf, storedMessage } from "./talks.ts";
 import { eventsOf, hasMessages, isAtWork, type Turn, turnOf } from "./turns.ts";
@@ -19,12 +21,16 @@ export interface HelixChatTransportOptions {
   agent: string;
   /** The session of a chat. Default: an id that begins with `ses_` or the own prefix is one; another follows the prefix. */
   sessionId?: (chatId: string) => string | Promise<string>;
+  /** The tools that the page executes, or a function that returns them for each message. `body.tools` of a message replaces them. */
+  tools?: PageTools | (() => PageTools);
 }
 
 /** What `addToolApprovalResponse` may give as `body`. The input of an approved call's part, changed on the page, is the same. */
 export interface HelixChatBody {
   /** Of approved calls, in place of the model's: by approval id. */
   arguments?: Record<string, Record<string, unknown>>;
+  /** The tools that the page executes for this message's run, as assistant-ui sends them. */
+  tools?: PageTools;
 }
 
 type SendOptions<M extends UIMessage> = Parameters<ChatTransport<M>["sendMessages"]>[0];
@@ -64,18 +70,21 @@ export class HelixChatTransport<M extends UIMessage = UIMessage> implements Chat
     const session_id = await this.#session(client, chatId);
     const interrupt = () => void this.#interrupt(client, session_id);
     const again = trigger === "regenerate-message";
+    const sent = (body ?? {}) as HelixChatBody;
+    const { tools: own = {} } = this.#options;
+    const tools = toolsOf(sent.tools ?? (typeof own === "function" ? own() : own));
     const newest = (again ? undefined : messages.find((message) => message.id === messageId)) ?? messages.at(-1);
     if (again) {
-      const turn = await this.#again(client, session_id, messageId, newest, abortSignal);
+      const turn = await this.#again(client, session_id, messageId, newest, tools, abortSignal);
       return this.#stream(client, turn, abortSignal, interrupt);
     }
     if (newest?.role === "assistant") {
-      const answers = answersOf(newest, (body ?? {}) as HelixChatBody);
+      const answers = answersOf(newest, sent);
       const { turn, from } = await giveAnswers(client, session_id, answers);
       return this.#stream(client, turn, abortSignal, interrupt, from);
     }
     const edits = messageId !== undefined && messageId === newest?.id ? freshKey() : undefined;
-    const said = { content: uiContent(newest?.parts ?? []), id: newest?.id, edits, signal: abortSignal };
+    const said = { content: uiContent(newest?.parts ?? []), id: newest?.id, edits, tools, signal: abortSignal };
     return this.#stream(client, await say(client, this.#options.agent, session_id, said), abortSignal, interrupt);
   }
 
@@ -132,13 +141,15 @@ export class HelixChatTransport<M extends UIMessage = UIMessage> implements Chat
     session_id: string,
     messageId: string | undefined,
     newest: M | undefined,
+    tools: FrontendTool[],
     signal: AbortSignal | undefined,
   ): Promise<Turn> {
     let run = messageId; // of an answer, unless it is a message of the user
     if (newest?.role === "user") {
       const [content, stored] = [uiContent(newest.parts), await storedMessage(client, session_id, newest.id)];
       if (stored === undefined || !(await isSame(stored, content))) {
-        return await say(client, this.#options.agent, session_id, { content, id: newest.id, edits: freshKey(), signal });
+        const said = { content, id: newest.id, edits: freshKey(), tools, signal };
+        return await say(client, this.#options.agent, session_id, said);
       }
       if (run === undefined || run === newest.id) run = stored.run_id ?? undefined;
     }
@@ -151,7 +162,8 @@ export class HelixChatTransport<M extends UIMessage = UIMessage> implements Chat
       after = checkpoints.some((checkpoint) => checkpoint.turn < first.turn) ? null : cursor;
     }
     if (begin === undefined) throw new HelixError("checkpoint_not_found", "the beginning of that message is gone");
-    const rewound = { session_id, mode: "from_checkpoint" as const, checkpoint_id: begin };
+    const own = tools.length > 0 ? { tools } : {}; // an older service does not know them
+    const rewound = { session_id, mode: "from_checkpoint" as const, checkpoint_id: begin, ...own };
     const { run_id } = await client.ask("resume", { ...rewound, key: freshKey(), subscribe: false });
     return await turnOf(client, session_id, run_id);
   }

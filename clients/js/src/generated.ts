@@ -1197,6 +1197,10 @@ export interface ToolApprovalRequestChunk {
    */
   attempt: number;
   /**
+   * For `client`, whether the run declared the tool, and not the agent.
+   */
+  declared: boolean;
+  /**
    * The arguments of the call: the model's, or, for an `unknown` outcome, the ones that a person had approved.
    */
   input: {
@@ -2363,9 +2367,34 @@ export interface Resume {
    */
   subscribe?: boolean;
   /**
+   * As in `Run`. Without `message` and `tools`, the run keeps the tools of the run that it continues.
+   *
+   * @maxItems 32
+   */
+  tools?: FrontendTool[];
+  /**
    * The version of the protocol.
    */
   v: 1;
+}
+/**
+ * A tool that the caller of a run executes itself, for this run only.
+ */
+export interface FrontendTool {
+  /**
+   * The text that tells the model what the tool does.
+   */
+  description?: string;
+  /**
+   * The name by which the model calls the tool, `[A-Za-z0-9_-]{1,64}`. The agent must not have a tool of this name.
+   */
+  name: string;
+  /**
+   * The JSON schema of the arguments, which are an object. Empty for a tool without arguments.
+   */
+  parameters?: {
+    [k: string]: unknown;
+  };
 }
 /**
  * Retry a failed session. Result: as for `Run`.
@@ -2405,6 +2434,12 @@ export interface Retry {
    * Whether to send the run's messages to this connection.
    */
   subscribe?: boolean;
+  /**
+   * As in `Run`. Without `message` and `tools`, the run keeps the tools of the run that it continues.
+   *
+   * @maxItems 32
+   */
+  tools?: FrontendTool[];
   /**
    * The version of the protocol.
    */
@@ -2489,6 +2524,12 @@ export interface Run {
    * @maxItems 50
    */
   tags?: string[];
+  /**
+   * Tools that the client executes, for this run and the runs that continue it without a message. The run pauses at a call, and `answer` has the result. The agent must accept them.
+   *
+   * @maxItems 32
+   */
+  tools?: FrontendTool[];
   /**
    * The version of the protocol.
    */
@@ -5241,6 +5282,7 @@ export const DEFAULTS: {
       "is_complete": false
     },
     "tool_approval_request": {
+      "declared": false,
       "input": {},
       "kind": "approval",
       "parameters": {},

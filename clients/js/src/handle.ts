@@ -113,6 +113,11 @@ export class RunHandle implements AsyncIterable<StreamChunk> {
     return await this.#client.answer(this.session_id, tool_call_id, options);
   }
 
+  /** A handle of the session's current run. */
+  async current(): Promise<RunHandle> {
+    return await this.#client.handle(this.session_id);
+  }
+
   /** Go on as a new run. */
   async resume(options: Parameters<HelixClient["resume"]>[1] = {}): Promise<RunHandle> {
     return await this.#client.resume(this.session_id, options);

@@ -4,6 +4,7 @@ export type { Content, FileInput, LocalFile, UrlFile } from "./files.ts";
 export type * from "./generated.ts";
 export { RunHandle } from "./handle.ts";
 export type { Token } from "./link.ts";
+export { answerCalls, type PageTool, type PageTools, toolsOf } from "./page-tools.ts";
 export type { DeepPartial, OutputItem } from "./partial-output.ts";
 export { applyPatches, type Json, type JsonObject } from "./patches.ts";
 export { type ClientSettings, SETTINGS } from "./settings.ts";

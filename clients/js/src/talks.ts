@@ -2,7 +2,7 @@
 import type { HelixClient } from "./client.ts";
 import { HelixError } from "./errors.ts";
 import type { ReadContent } from "./files.ts";
-import type { UserMessage } from "./generated.ts";
+import type { FrontendTool, UserMessage } from "./generated.ts";
 import { type Json, same } from "./patches.ts";
 import { freshKey } from "./settings.ts";
 import { questionsOf, type Turn, turnOf } from "./turns.ts";
@@ -48,6 +48,8 @@ export interface Said {
   content: ReadContent;
   id?: string | undefined;
   edits?: string | undefined;
+  /** The tools that the page executes for the run. */
+  tools?: FrontendTool[] | undefined;
   /** Stops the uploads of the message's files. */
   signal?: AbortSignal | undefined;
 }
@@ -58,7 +60,7 @@ export async function say(
   client: HelixClient,
   agent: string,
   session_id: string,
-  { content, id = "", edits, signal }: Said,
+  { content, id = "", edits, tools, signal }: Said,
 ): Promise<Turn> {
   const fields = await client.store(content, session_id, signal);
   const words = edits === undefined ? id : `${id}/${edits}`;
@@ -66,7 +68,8 @@ export async function say(
   for (let tries = 1; ; tries += 1) {
     try {
       const named = id === "" || id.length > 256 ? {} : { message_id: id, edits: edits !== undefined };
-      const { run_id } = await client.ask("run", { agent, ...fields, session_id, key, subscribe: false, ...named });
+      const own = tools !== undefined && tools.length > 0 ? { tools } : {}; // an older service does not know them
+      const { run_id } = await client.ask("run", { agent, ...fields, session_id, key, subscribe: false, ...named, ...own });
       return await turnOf(client, session_id, run_id);
     } catch (error) {
       const running = error instanceof HelixError && error.code === "agent_already_running";

@@ -1,15 +1,22 @@
 // A page with an unmodified `useChat`, for the tests of the browser. `?url=`, `token=`, `agent=` and `chat=` say which chat.
+// With `tools=`, the page has a tool of its own.
 import { useChat } from "@ai-sdk/react";
 import { HelixClient } from "@helix-agents/client";
 import { HelixChatTransport } from "@helix-agents/client/ai-sdk";
-import { lastAssistantMessageIsCompleteWithApprovalResponses, validateUIMessages } from "ai";
+import {
+  lastAssistantMessageIsCompleteWithApprovalResponses,
+  lastAssistantMessageIsCompleteWithToolCalls,
+  validateUIMessages,
+} from "ai";
 import { createElement, useEffect } from "react";
 import { createRoot } from "react-dom/client";
 
 const asked = Object.fromEntries(new URLSearchParams(location.search));
 const settings = { requestMs: 10_000, backoffMs: 10, backoffMaxMs: 50, reorderMs: 10, quietMs: 500 };
 const client = HelixClient.connect(asked.url, { token: asked.token, settings });
-const transport = new HelixChatTransport({ client, agent: asked.agent });
+const parameters = { type: "object", properties: { title: { type: "string" } }, required: ["title"] };
+const tools = { set_title: { description: "Sets the title of the page.", parameters } };
+const transport = new HelixChatTransport({ client, agent: asked.agent, ...(asked.tools && { tools }) });
 // A page that loads is `ready` before it reads its run again: until that is over, a test must not take it for one at rest.
 const atRest = () => {
   window.reconnected = true;
@@ -31,7 +38,12 @@ function Page({ messages }) {
     messages,
     resume: true,
     onFinish: atRest,
-    sendAutomaticallyWhen: lastAssistantMessageIsCompleteWithApprovalResponses,
+    sendAutomaticallyWhen: asked.tools
+      ? lastAssistantMessageIsCompleteWithToolCalls
+      : lastAssistantMessageIsCompleteWithApprovalResponses,
+    onToolCall: ({ toolCall: { toolName: tool, toolCallId, input } }) => {
+      if (asked.tools && tool === "set_title") void chat.addToolOutput({ tool, toolCallId, output: (document.title = input.title) });
+    },
   });
   useEffect(() => {
     window.chat = chat;

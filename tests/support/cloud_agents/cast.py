@@ -66,11 +66,15 @@ def watch_calls(arguments: dict[str, Any], context: GuardContext) -> AnyVerdict:
     return Ask("it is much") if context.tool_name == "add" and arguments["amount"] > 100 else Allow()
 
 
+def watch_results(value: Any, context: GuardContext) -> AnyVerdict:
+    return Replace(str(value).replace("1234", "****")) if "1234" in str(value) else Allow()
+
+
 def watch_output(text: str, context: GuardContext) -> AnyVerdict:
     return Replace(text.replace("1234", "****")) if "1234" in text else Allow()
 
 
-talker = _agent("talker", max_steps=None)
+talker = _agent("talker", max_steps=None, frontend_tools=True)
 swift = _agent("swift", inline_tools=True, keep_partial=True)
 brief = _agent("brief", max_steps=2)
 roomy = _agent("roomy", resources={"memory": 2048, "max": 100})  # no test has that many at once
@@ -87,7 +91,8 @@ boss = _agent(
 )
 tidy = _agent("tidy", context=Context(window=20_000, keep_steps=1))
 terse = _agent("terse", context=Context(window=20_000, keep_steps=1, clear_at=None, summariser="same"))
-careful = _agent("careful", guards=[Guard(call=watch_calls, output=watch_output, hold="step")])
+WATCH = Guard(call=watch_calls, result=watch_results, output=watch_output, hold="step")
+careful = _agent("careful", guards=[WATCH], frontend_tools=["show_map"])
 chief = _agent("chief", output_schema=Answer, tools=[*ALL, create_sub_agent_tool(helper, timeout_s=600)])
 
 CAST = (

@@ -329,7 +329,7 @@ export class Conversation {
       case "tool_approval_request":
         [call.arguments, call.state, call.kind] = [chunk.input, "waiting", chunk.kind];
         [call.parameters, call.reason] = [chunk.parameters, chunk.reason];
-        [call.questions, call.round] = [chunk.questions, chunk.round];
+        [call.questions, call.round, call.declared] = [chunk.questions, chunk.round, chunk.declared];
         return { type: "CallAsked", call };
       case "tool_end":
         if (!known) call.arguments = chunk.arguments ?? {};

@@ -126,6 +126,8 @@ export interface Call {
   questions: readonly AskedQuestion[];
   /** The last round of those questions, for the response. 0 if the call has asked none. */
   round: number;
+  /** Whether the run declared the tool, whose calls the front end executes. */
+  declared: boolean;
   /** Who edited the model's arguments when approving the call. */
   edited: Edit | null;
   /** The conversation of the sub-agent that the call started. */
@@ -134,7 +136,7 @@ export interface Call {
 
 export const newCall = (step: Step, id: string, name: string, given: Arguments): Call => ({
   ...{ step, id, name, arguments: given, state: "open", attempt: 0, result: null, files: [], error: null, kind: "approval" },
-  ...{ parameters: {}, reason: null, questions: [], round: 0, edited: null, child: undefined },
+  ...{ parameters: {}, reason: null, questions: [], round: 0, declared: false, edited: null, child: undefined },
 });
 
 /** A line about the run that is not part of the conversation, such as an error. Readers put it into words. */

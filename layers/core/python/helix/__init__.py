@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from helix.core.files import FilePart as FilePart
     from helix.core.files import Image as Image
     from helix.core.files import Text as Text
+    from helix.core.frontend_tools import FrontendTool as FrontendTool
     from helix.core.functions import AgentClient as AgentClient
     from helix.core.guards import Guard as Guard
     from helix.core.guards import GuardContext as GuardContext
@@ -117,6 +118,7 @@ _NAMES = LazyNames(
         "InvalidInputError ModelError SessionExistsError SessionNotFoundError StoreError ToolError",
         "helix.core.files": "Audio Document File FilePart Image Text",
         "helix.core.functions": "AgentClient",
+        "helix.core.frontend_tools": "FrontendTool",
         "helix.core.guards": "Guard GuardContext",
         "helix.core.handles": "AgentExecutionHandle AgentResult CanResumeResult Confirmation SessionState",
         "helix.core.hooks": "Hooks",

@@ -15,10 +15,9 @@ import sys
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel
 
 from helix.adapters.mcp_results import result_content, without_files
 from helix.adapters.mcp_session import Connection, ConnectionLostError
@@ -26,6 +25,7 @@ from helix.core.context import ToolContext
 from helix.core.errors import DefinitionError, ToolError
 from helix.core.files import File
 from helix.core.json import JsonObject, JsonValue
+from helix.core.signatures import arguments_model
 from helix.core.tools import DEFAULT_TOOL_TIMEOUT_S, FINISH_TOOL_NAME, SUBAGENT_TOOL_PREFIX, Approval, Tool
 
 if TYPE_CHECKING:
@@ -164,11 +164,11 @@ def _tool(server: MCPServer, entry: Mapping[str, Any], name: str, require_approv
         result = await server.call(reported, dict(arguments.model_extra or {}), repeatable=repeatable)
         return result if context.takes_files else without_files(result)
 
-    title = entry.get("title") or hints.get("title")
+    title, schema = entry.get("title") or hints.get("title"), entry.get("inputSchema") or {"type": "object"}
     return Tool(
         name=name,
         description=entry.get("description") or title or f"The tool {reported!r} of the MCP server {server.name!r}.",
-        input_schema=arguments_model(name, entry.get("inputSchema") or {"type": "object"}),
+        input_schema=arguments_model(name, schema, lambda given: _violations(schema, given, "arguments")),
         execute=execute,
         require_approval=require_approval,
         timeout_s=server.timeout_s + server.connect_timeout_s,
@@ -177,36 +177,12 @@ def _tool(server: MCPServer, entry: Mapping[str, Any], name: str, require_approv
     )
 
 
-def arguments_model(name: str, schema: Mapping[str, Any]) -> type[BaseModel]:
-    """Return a pydantic model that shows `schema` to the language model, and keeps arguments as they are
-    (`model_extra`).
-
-    It checks required fields, types and enums; the server checks the rest.
-    """
-
-    class Arguments(BaseModel):
-        model_config = ConfigDict(extra="allow")
-
-        @model_validator(mode="before")
-        @classmethod
-        def _check(cls, value: Any) -> Any:
-            if problems := _violations(schema, value, "arguments"):
-                raise ValueError("; ".join(problems))
-            return value
-
-        @classmethod
-        def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
-            return deepcopy({"type": "object", "properties": {}, **schema})
-
-    Arguments.__name__ = Arguments.__qualname__ = f"{name}_input"
-    return Arguments
-
-
 _NAMES = ("object", "array", "string", "integer", "number", "boolean", "null")
 _TYPES: dict[str, Any] = dict(zip(_NAMES, (dict, list, str, int, int | float, bool, type(None)), strict=True))
 
 
 def _violations(schema: Any, value: Any, where: str) -> list[str]:
+    """Return which fields are missing or have a wrong type or value. The server checks the rest."""
     if not isinstance(schema, Mapping):
         return []
     named = schema.get("type", [])

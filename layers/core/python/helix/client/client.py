@@ -6,18 +6,19 @@ gaps. A client needs an address and a token, and stores nothing: any process wit
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Self
 
 from helix.adapters.system import SystemClock, SystemIds
 from helix.client.feed import Feed, Following, whole_stream
 from helix.client.link import ClientSettings, Link, Token, fields_of
-from helix.client.messages import message_of, session_of_key
+from helix.client.messages import ANSWER_FIELDS, message_of, session_of_key, tool_fields
 from helix.client.remote_handle import RemoteHandle
 from helix.client.uploads import download, upload_files
 from helix.core.chunks import StreamChunk
 from helix.core.errors import InvalidInputError, SessionNotFoundError
 from helix.core.files import Content, FilePart
+from helix.core.frontend_tools import GivenTool
 from helix.core.handles import CanResumeResult, Confirmation, ResumeMode, RetryMode, SessionState
 from helix.core.inbox import WhenRunning, Withdrawn
 from helix.core.initial import AgentInput
@@ -103,6 +104,7 @@ class HelixClient:
         priority: int | None = None,
         key: str | None = None,
         when_running: WhenRunning = "refuse",
+        tools: Sequence[GivenTool] | None = None,
     ) -> RemoteHandle:
         """Start a run: a new session, or the next message of one that is not running.
 
@@ -115,12 +117,12 @@ class HelixClient:
         priority: the place of this run and of the session's later runs in the queue for slots, from -999 to 0. Runs with a
         lower number yield to others. Only the service assigns priorities above 0.
 
-        when_running: what happens if the session is running; see `LocalExecutor.execute` and `withdraw`.
+        when_running, tools: see `LocalExecutor.execute`. `answer` has the result of a call of such a tool.
 
         Raises `AgentAlreadyRunningError` if the session is running; of several callers exactly one wins. Raises
         `QueueFullError` if the agent's queue for slots is full, and `InboxFullError` if too many messages wait.
         """
-        fields: JsonObject = {"agent": agent, "session_id": session_id, "state": state, "metadata": metadata}
+        fields = tool_fields(tools) | {"agent": agent, "session_id": session_id, "state": state, "metadata": metadata}
         fields |= {"priority": priority, "tags": None if tags is None else [*tags]}
         if when_running != "refuse":  # which an older service does not know
             fields |= {"when_running": when_running}
@@ -146,16 +148,15 @@ class HelixClient:
         checkpoint_id: str | None = None,
         confirmation: Confirmation | None = None,
         key: str | None = None,
+        tools: Sequence[GivenTool] | None = None,
     ) -> RemoteHandle:
         """Resume an interrupted or paused session, or rewind it to a checkpoint. See `LocalExecutor.resume`."""
         if confirmation is not None:
-            word = confirmation
-            verdict: dict[str, Any] = {"approved": word.approved, "data": word.data, "reason": word.reason}
-            verdict["arguments"] = word.arguments
-            return await self.answer(session_id, word.tool_call_id, **verdict)
+            given: dict[str, Any] = {name: getattr(confirmation, name) for name in ANSWER_FIELDS}
+            return await self.answer(session_id, confirmation.tool_call_id, **given)
         if mode == "with_confirmation":
             raise InvalidInputError("with_confirmation needs a confirmation: which call, approved or not")
-        fields: JsonObject = {"session_id": session_id, "mode": mode, "checkpoint_id": checkpoint_id}
+        fields = tool_fields(tools) | {"session_id": session_id, "mode": mode, "checkpoint_id": checkpoint_id}
         return await self._start("resume", await self._with_message(fields, message), key)
 
     async def retry(
@@ -165,9 +166,10 @@ class HelixClient:
         mode: RetryMode = "from_checkpoint",
         message: Content | None = None,
         key: str | None = None,
+        tools: Sequence[GivenTool] | None = None,
     ) -> RemoteHandle:
         """Retry a failed session. See `LocalExecutor.retry`."""
-        fields: JsonObject = {"session_id": session_id, "mode": mode}
+        fields = tool_fields(tools) | {"session_id": session_id, "mode": mode}
         return await self._start("retry", await self._with_message(fields, message), key)
 
     async def answer(
@@ -262,8 +264,7 @@ class HelixClient:
         return await self.ask("authenticate", {"token": token})
 
     async def whoami(self) -> JsonObject:
-        """Return the user of this connection, the expiry of its token (Unix seconds), and the prefix of its session
-        ids."""
+        """Return this connection's user, the expiry of its token (Unix seconds), and the prefix of its session ids."""
         return await self.authenticate()
 
     async def ping(self) -> float:
@@ -325,8 +326,7 @@ class HelixClient:
         return await self.ask("get_usage", {"user": user, "hours": hours})
 
     async def change_budget(self, budget: str, limit: float) -> JsonObject:
-        """Change the limit of a budget that `get_budgets` lists. Raises `NotAllowedError` unless the caller is an
-        operator."""
+        """Change the limit of a budget that `get_budgets` lists. Raises `NotAllowedError` except for operators."""
         return await self.ask("change_budget", {"budget": budget, "limit": limit})
 
     async def get_fleet(self, **asked: JsonValue) -> JsonObject:

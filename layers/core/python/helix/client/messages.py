@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -11,15 +11,30 @@ from pydantic import ValidationError
 from helix.core.damage import first_problem
 from helix.core.errors import InvalidInputError
 from helix.core.files import Content
+from helix.core.frontend_tools import FrontendTool, GivenTool
 from helix.core.initial import AgentInput
+from helix.core.json import JsonObject, JsonValue
 
 _KEYS: Final = ("message", "state", "files")
 """The keys of a message that is given as a mapping."""
 
 
+ANSWER_FIELDS: Final = ("approved", "data", "reason", "arguments", "round")
+"""The fields of a `Confirmation` that `HelixClient.answer` takes."""
+
+
 def session_of_key(key: str) -> str:
     """Return the id of the new session of a request with this idempotency key, the same in every process."""
     return f"ses_{hashlib.sha256(key.encode()).hexdigest()[:32]}"
+
+
+def tool_fields(tools: Sequence[GivenTool] | None) -> JsonObject:
+    """Return the field of a request that declares tools. An older service does not know it, so it is left out without
+    tools."""
+    given: list[JsonValue] = [
+        tool.model_dump() if isinstance(tool, FrontendTool) else dict(tool) for tool in tools or ()
+    ]
+    return {"tools": given} if given else {}
 
 
 def message_of(given: Mapping[str, Any]) -> Content | AgentInput:

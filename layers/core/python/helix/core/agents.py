@@ -98,6 +98,9 @@ class Agent(Generic[StateT, OutputT]):
     guards: Sequence[Guard] = ()
     """The checks of what the agent receives, does and says, in order (docs/guide/guards.md). A sub-agent has its own. A
     function agent cannot have any."""
+    frontend_tools: bool | Sequence[str] = False
+    """Whether a run may declare tools that its front end executes (docs/guide/front-ends.md#tools-of-the-page): False,
+    True, or the names that it may declare. The model reads their descriptions, which the front end writes."""
     made_by_factory = False  # not a field of a definition: `AgentRegistry.resolve` sets it, also on sub-agents
     overridden_deps = NO_DEPS  # not a field of a definition: `override` sets it
 
@@ -145,6 +148,10 @@ class Agent(Generic[StateT, OutputT]):
         object.__setattr__(self, "resources", resources.model_dump(mode="json") if resources else {})
         self._check_tools(owner)
         object.__setattr__(self, "guards", check_guards(self.guards, owner))
+        names = self.frontend_tools
+        valid = isinstance(names, bool) or (isinstance(names, Sequence) and not isinstance(names, str))
+        valid = valid and (isinstance(names, bool) or all(isinstance(name, str) for name in names))
+        require(valid, owner, "frontend_tools", "must be True, False or a list of names")
         problem = "a function agent calls no model: check its arguments and its result in the function"
         require(not self.guards or self.function is None, owner, "guards", problem)
         finishes = any(tool.finish_with for tool in self.tools)

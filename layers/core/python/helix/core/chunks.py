@@ -307,6 +307,8 @@ class ToolApprovalRequestChunk(ChunkBase):
     """For `question`, the open questions. Empty for other kinds."""
     round: int = 0
     """For `question`, the number that a response may name, as in `core.rows.Pending`. 0 for other kinds."""
+    declared: bool = False
+    """For `client`, whether the run declared the tool, and not the agent."""
 
 
 AnyChunk: TypeAlias = (

@@ -138,7 +138,7 @@ class CallRow(Stored):
     """The step that the call belongs to."""
     state: Literal["asked", "approved", "claimed", "done"]
     """`asked` (the call waits for a person or a client), `approved` (it has its approval, or the answers to its
-    questions), `claimed` or `done`."""
+    questions, or the client's result, which guards have not judged yet), `claimed` or `done`."""
     inline: bool = False
     """Whether the function that called the model also executes this call, where functions execute calls."""
     ask: Literal["approval", "client", "unknown", "question"] | None = None
@@ -172,12 +172,12 @@ class CallRow(Stored):
     confirmation: JsonObject | None = None
     """The data that a person supplied with the approval. The tool reads it as `ctx.confirmation`."""
     content: str | None = None
-    """The text of the result. None until the call is `done`."""
+    """The text of the result. None until the call is `done`, unless a client has sent the result and guards judge it."""
     files: list[StoredFile] = Field(default_factory=list)
     """The files that the tool returned, by their place in `content`, in the short form of `core.compact`. The session
     holds them."""
     success: bool | None = None
-    """Whether the call succeeded. None until it is `done`."""
+    """Whether the call succeeded. None until it has `content`."""
     plain: bool = False
     """Whether `content` is a string that the tool returned verbatim. Other results are JSON."""
     fatal: bool = False

@@ -29,7 +29,7 @@ Withdrawn = Literal["withdrawn", "delivered", "not_found"]
 MAX_WAITING = 20
 """The maximum number of messages that wait in a session."""
 MAX_WAITING_BYTES = 2_000_000
-"""The maximum size of the texts and metadata of a session's waiting messages together."""
+"""The maximum size of the texts, metadata and tools of a session's waiting messages together."""
 
 
 class InboxFullError(CallerError):
@@ -70,6 +70,8 @@ class InboxRow(Stored):
     """The files of the message. The session holds them."""
     metadata: JsonObject = Field(default_factory=dict)
     """The JSON object that the caller sent with the message."""
+    tools: str = ""
+    """The text of the request head with the tools that the message's own run declares. Empty if it declares none."""
     priority: int | None = None
     """The queue priority of the message's own run, and of later ones. None keeps the session's priority."""
     created_at: float = 0
@@ -105,7 +107,7 @@ class WaitingMessage(Record):
 
 def waiting_message(row: InboxRow) -> WaitingMessage:
     """Return the message of the row."""
-    return WaitingMessage.model_validate(row.model_dump(exclude={"kind", "priority"}))
+    return WaitingMessage.model_validate(row.model_dump(exclude={"kind", "priority", "tools"}))
 
 
 def check_when_running(when_running: object) -> None:
@@ -122,7 +124,7 @@ def next_id(rows: Sequence[InboxRow], now: float, fresh: str) -> str:
 
 def check_room(session_id: str, rows: Sequence[InboxRow], new: InboxRow) -> None:
     """Raise `InboxFullError` if the message would exceed a limit."""
-    size = sum(text_size(row.content) + len(str(row.metadata)) for row in [*rows, new])
+    size = sum(text_size(row.content) + len(str(row.metadata)) + len(row.tools) for row in [*rows, new])
     if len(rows) >= MAX_WAITING or size > MAX_WAITING_BYTES:
         raise InboxFullError(session_id, len(rows))
 

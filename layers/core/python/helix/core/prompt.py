@@ -3,7 +3,7 @@ providers require."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from helix.core.agents import AnyAgent
@@ -36,11 +36,12 @@ def crashed_result(tool_name: str, deaths: int) -> JsonObject:
     return {"error": f"{cause}: it is not started again, and it may have taken effect", "code": CRASHED}
 
 
-def build_effective_tools(agent: AnyAgent) -> list[AnyTool]:
-    """Return the agent's tools in the order of the definition, then `__finish__`. A stable order preserves provider
-    prompt cache hits."""
+def build_effective_tools(agent: AnyAgent, declared: Mapping[str, AnyTool] | None = None) -> list[AnyTool]:
+    """Return the agent's tools in the order of the definition, then `__finish__`, then the `declared` ones whose name the
+    agent does not use. A stable order preserves provider prompt cache hits."""
     finish = agent.finish_tool
-    return [*agent.tools, finish] if finish is not None else list(agent.tools)
+    own = [*agent.tools, finish] if finish is not None else list(agent.tools)
+    return own + [tool for name, tool in (declared or {}).items() if agent.find_tool(name) is None]
 
 
 def resolve_system_prompt(system_prompt: str | Callable[[Any], str], state: Any) -> str:

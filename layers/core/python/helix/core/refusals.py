@@ -32,6 +32,7 @@ from helix.core.errors import (
     StoreError,
     StreamNotFoundError,
 )
+from helix.core.frontend_tools import FrontendToolError as FrontendToolError  # its code is looked up below
 from helix.core.inbox import InboxFullError, MessageWithdrawnError
 from helix.core.json import JsonObject, clean_text
 

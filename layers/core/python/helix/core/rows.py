@@ -89,6 +89,9 @@ class CheckpointRow(Stored):
     """The id of the checkpoint that stores the custom state. It is this one if the state changed here."""
     view: int = 0
     """The session version in the key of the view that the model was shown. 0: the whole history."""
+    frontend_tools: str = ""
+    """The id of the request head with the tools that the run declared, for a run that goes on from here. Empty if it
+    declared none."""
     state: JsonObject | None = None
     """The custom state, if it changed here. None if it did not."""
     patches: list[JsonObject] = Field(default_factory=list)

@@ -8,9 +8,13 @@ from pydantic import Field, StringConstraints, model_validator
 
 from helix.core.file_checks import MAX_FILES
 from helix.core.files import FilePart
+from helix.core.frontend_tools import MAX_FRONTEND_TOOLS, FrontendTool
 from helix.core.inbox import WhenRunning
 from helix.core.json import JsonObject, JsonValue
 from helix.core.request_fields import BaseRequest, Key, Name, Priority, Reason, RunId, SessionId, SessionRequest, Text
+
+Tools = Annotated[list[FrontendTool], Field(max_length=MAX_FRONTEND_TOOLS)]
+"""The tools that a run declares."""
 
 
 class Run(BaseRequest):
@@ -69,6 +73,11 @@ class Run(BaseRequest):
 
     If that is the latest message and its text is unchanged, no run starts: the result names the run that answered it.
     """
+    tools: Tools = Field(default_factory=list)
+    """Tools that the client executes, for this run and the runs that continue it without a message.
+
+    The run pauses at a call, and `answer` has the result. The agent must accept them.
+    """
     subscribe: bool = True
     """Whether to send the run's messages to this connection."""
 
@@ -90,6 +99,8 @@ class _GoOn(SessionRequest):
     """The files of the message, as in `Run`."""
     key: Key | None = None
     """An idempotency key, as in `Run`."""
+    tools: Tools = Field(default_factory=list)
+    """As in `Run`. Without `message` and `tools`, the run keeps the tools of the run that it continues."""
     subscribe: bool = True
     """Whether to send the run's messages to this connection."""
 

@@ -8,10 +8,11 @@ import inspect
 import types
 import typing
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, create_model
+from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, create_model, model_validator
 
 from helix.core.errors import DefinitionError
 
@@ -152,3 +153,25 @@ def _untitled(node: Any) -> Any:
             if not (key == "title" and isinstance(value, str))
         }
     return [_untitled(item) for item in node] if isinstance(node, list) else node
+
+
+def arguments_model(name: str, schema: Mapping[str, Any], problems: Callable[[Any], Sequence[str]]) -> type[BaseModel]:
+    """Return the pydantic model of a tool whose arguments a JSON schema describes. It shows `schema` to the language
+    model, keeps the arguments as they are (`model_extra`), and refuses those that have `problems`."""
+
+    class Arguments(BaseModel):
+        model_config = ConfigDict(extra="allow")
+
+        @model_validator(mode="before")
+        @classmethod
+        def _check(cls, value: Any) -> Any:
+            if found := problems(value):
+                raise ValueError("; ".join(found))
+            return value
+
+        @classmethod
+        def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
+            return deepcopy({"type": "object", "properties": {}, **schema})
+
+    Arguments.__name__ = Arguments.__qualname__ = f"{name}_input"
+    return Arguments

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from helix.core.agents import AnyAgent
+from helix.core.declared_tools import declared_tools
 from helix.core.delivery import Delivery
 from helix.core.entries import AssistantRow
 from helix.core.rows import StopRow
 from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow
+from helix.core.tools import AnyTool
 from helix.engine.engine import Engine
+from helix.engine.missing import RowMissingError
 from helix.engine.session_cache import Known
 from helix.engine.stops import StopWatch
 from helix.engine.writing import advance, commit
 from helix.ports.state_store import Operation, Update
+from helix.services.request_heads import read_head
 from helix.services.run_stream import RunStream
 
 CANCEL_S = 15
@@ -58,6 +62,8 @@ class RunContext:
     False."""
     fresh: bool = False
     """Whether this worker's claim has just written `session`, so that the first step does not have to read it."""
+    declared: Mapping[str, AnyTool] = field(default_factory=dict)
+    """The tools that the run declared, by name. Empty in a context from `make_context`, which executes nothing."""
     row: RunRow | None = None
     """The run's row, if this worker knows every write to it. None: it must be read."""
     text: str | None = None
@@ -73,6 +79,10 @@ class RunContext:
 
     def now(self) -> float:
         return self.engine.clock.now()
+
+    def find_tool(self, name: str) -> AnyTool | None:
+        """Return the agent's tool of this name, or else the one that the run declared. None if there is neither."""
+        return self.agent.find_tool(name) or self.declared.get(name)
 
     # --- rows ---------------------------------------------------------------------------------------------------------
 
@@ -157,6 +167,16 @@ def make_context(
     return context
 
 
+async def read_declared(engine: Engine, session: SessionRow) -> dict[str, AnyTool]:
+    """Return the tools that the session's run declared, by name. Nothing is read if it declared none."""
+    if not session.frontend_tools:
+        return {}
+    head = await read_head(engine.store, session.session_id, session.frontend_tools)
+    if head is None:
+        raise RowMissingError(f"session {session.session_id!r}: the tools that its run declared are missing")
+    return declared_tools(head)
+
+
 @asynccontextmanager
 async def open_context(
     engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow | None, delivery: Delivery
@@ -164,6 +184,7 @@ async def open_context(
     """Open a context that watches for stops. Leaving the block flushes the stream, so the log then has all its
     chunks."""
     context = make_context(engine, agent, session, run, delivery)
+    context.declared = await read_declared(engine, session)
     async with engine.stops.watch(session, context.run_id) as watch:
         context.watch = watch
         try:

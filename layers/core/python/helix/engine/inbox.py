@@ -18,6 +18,7 @@ from helix.core.entries import UserRow, message_of
 from helix.core.errors import AgentAlreadyRunningError, InvalidInputError, SessionNotFoundError, StaleStateError
 from helix.core.inbox import InboxRow, Withdrawn, check_room, in_order, next_id, next_turn
 from helix.core.messages import UserMessage
+from helix.core.request_heads import HeadRow
 from helix.core.row_keys import inbox_sort, make_run_id, run_sort, stop_sort
 from helix.core.session_row import SessionRow
 from helix.engine.claims.claim import Claimed, claim
@@ -160,6 +161,7 @@ def _message(engine: Engine, session: SessionRow, rows: Sequence[InboxRow], ask:
         content=ask.message,
         files=ask.files,
         metadata=ask.metadata,
+        tools=ask.tools.text if ask.tools is not None else "",
         priority=ask.priority,
         created_at=now,
     )
@@ -321,6 +323,7 @@ async def _claim_turn(engine: Engine, agent: AnyAgent, turn: Turn, delivery: Del
         metadata=message.metadata,
         run_id=message.run_id,
         priority=message.priority,
+        tools=HeadRow(text=message.tools) if message.tools else None,
         queued=message.id,
         inbox=turn.more,
         extra=[Delete(key, GIVEN), *turn.operations],

@@ -157,6 +157,7 @@ def checkpoint(
         status=session.status,
         state_at=session.state_at,
         view=session.context.view,
+        frontend_tools=session.frontend_tools,
         state=state,
         patches=list(patches),
         warnings=list(warnings),

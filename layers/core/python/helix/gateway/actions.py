@@ -131,7 +131,9 @@ async def run(backend: Backend, caller: Connection, request: Run, read_files: Re
     message = _parameters(agent, request.input) if request.input is not None else request.message or ""
     named = {"id": request.message_id} if request.message_id else {}
     given = AgentInput(message=message, files=request.files, state=request.state or {}, metadata=named)
-    start: Start = partial(edit, backend.executor, agent, session_id, given, user_id=caller.principal)
+    start: Start = partial(
+        edit, backend.executor, agent, session_id, given, user_id=caller.principal, tools=request.tools
+    )
     if not request.edits or row is None:
         start = partial(
             backend.executor.execute,
@@ -143,6 +145,7 @@ async def run(backend: Backend, caller: Connection, request: Run, read_files: Re
             metadata=request.metadata,
             priority=request.priority,
             when_running=request.when_running,
+            tools=request.tools,
         )
     return await _start_run(backend, caller, request, session_id, row, start)
 
@@ -168,7 +171,7 @@ async def resume_or_retry(backend: Backend, caller: Connection, request: Resume 
         case _:
             assert_never(request)
     message = AgentInput(message=request.message or "", files=request.files) if request.files else request.message
-    start = partial(start, agent, row.session_id, message=message)
+    start = partial(start, agent, row.session_id, message=message, tools=request.tools)
     return await _start_run(backend, caller, request, row.session_id, row, start)
 
 

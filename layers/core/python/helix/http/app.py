@@ -147,7 +147,7 @@ class _Service:
         sent = await read_body(request.stream(), self._max_body_bytes)
         ask = await asyncio.to_thread(_parse, encoding, sent, min(self._max_body_bytes, MAX_USED_BYTES))
         if ask.answers:
-            return await self._respond(request, encoding, await self._answer(agent, ask, user))
+            return await self._respond(request, encoding, await self._answer(agent, ask, user), results=ask.results)
         return await self._respond(request, encoding, await self._execute(agent, ask, user))
 
     async def get(self, request: Request) -> Response:
@@ -268,10 +268,11 @@ class _Service:
         whole: bool = False,
         after: Position | None = None,
         joins: bool | None = None,
+        results: Mapping[str, str] | None = None,
     ) -> Response:
         """Stream a turn. joins: True if the connection is new, False if it resumes one that was interrupted. None for a
-        POST, whose response is new to the client."""
-        encoder = await self._encoder(request, encoding, turn)
+        POST, whose response is new to the client. results: see `AgUiEncoder`."""
+        encoder = await self._encoder(request, encoding, turn, results)
         join = None
         if isinstance(encoder, AgUiEncoder) and joins is not None:
             join = Joining(encoder, turn.run.run_id, anew=joins)
@@ -286,15 +287,16 @@ class _Service:
             body(events, end), 200, {**EVENT_STREAM, **(UI_HEADERS if encoding in UI else {}), **session}
         )
 
-    async def _encoder(self, request: Request, encoding: Encoding, turn: Turn) -> Encoder:
+    async def _encoder(
+        self, request: Request, encoding: Encoding, turn: Turn, results: Mapping[str, str] | None
+    ) -> Encoder:
         session_id = turn.session.session_id
         if encoding == "chunks":
             return Plain()
         if encoding in UI:
             return UIMessageEncoder(session_id, version=7 if encoding == "ai-sdk" else 6, base=_base(request))
-        agui = AgUiEncoder(
-            session_id, messages=await conversation(self._executor, turn), state=await start_state(self._executor, turn)
-        )
+        before, state = await conversation(self._executor, turn), await start_state(self._executor, turn)
+        agui = AgUiEncoder(session_id, messages=before, state=state, results=results)
         agui.announce(run_id=turn.run.run_id)
         return agui
 

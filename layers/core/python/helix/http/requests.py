@@ -72,6 +72,11 @@ class Ask:
     request."""
     state: JsonObject | None = None
     """The client's copy of the session's custom state. It is checked, never applied. None if the client sent none."""
+    tools: list[JsonObject] = field(default_factory=list)
+    """The tools that the page executes, in the form of `FrontendTool`. They are not checked yet. A request with answers has
+    none, because its run keeps the tools that it was started with."""
+    results: dict[str, str] = field(default_factory=dict)
+    """The ids of the client's own messages with results of its tools, by the call's id on the page."""
 
 
 class _Body(BaseModel):
@@ -107,6 +112,8 @@ class _Plain(_Body):
     another request."""
     answers: list[_Answer] = Field(default_factory=list)
     """Answers to waiting calls. Empty if the body contains a message."""
+    tools: list[JsonObject] = Field(default_factory=list)
+    """The tools that the client executes: `name`, `description` and `parameters`."""
 
 
 class _UIMessage(_Body):
@@ -129,6 +136,9 @@ class _UIRequest(_Body):
     """The message to edit or to regenerate. None for the newest one."""
     arguments: JsonValue = None
     """The arguments to execute in place of the model's, by approval id. None if the user changed none."""
+    tools: JsonValue = None
+    """The tools that the page executes, by name, each with `description` and `parameters`, as assistant-ui sends them. None
+    for a page without such tools."""
 
 
 class _AgUiMessage(_Body):
@@ -138,6 +148,10 @@ class _AgUiMessage(_Body):
     """The author. The newest message must have the role `user`."""
     content: JsonValue = None
     """A string, or a list of parts with their types."""
+    tool_call_id: str = Field(default="", alias="toolCallId")
+    """For the role `tool`, the call's id on the page."""
+    error: str | None = None
+    """For the role `tool`, why the call failed. None if it succeeded."""
 
 
 class _Resume(_Body):
@@ -158,11 +172,11 @@ class _AgUiRequest(_Body):
     messages: list[_AgUiMessage] = Field(default_factory=list)
     """The client's copy of the conversation, the newest message last."""
     resume: list[_Resume] = Field(default_factory=list)
-    """Answers to interrupts. If there are any, `messages` is ignored."""
+    """Answers to interrupts. If there are any, `messages` is used only for results of the client's tools."""
     state: JsonValue = None
     """The client's copy of the thread's state, which a client cannot set. Empty or None is not checked."""
-    tools: JsonValue = None
-    """The client's tools. They are not supported, so anything but an empty value is refused."""
+    tools: list[JsonObject] | None = None
+    """The tools that the client executes: `name`, `description` and `parameters`."""
     context: JsonValue = None
     """Context for the model. It is not supported, so anything but an empty value is refused."""
     forwarded_props: JsonValue = Field(default=None, alias="forwardedProps")
@@ -182,12 +196,13 @@ def plain_request(text: Body) -> Ask:
     if isinstance(message, dict) and body.files:
         raise InvalidInputError("files belong to a message that is a string: send the message as a string")
     files = read_files(body.files, message) if isinstance(message, str) else []
-    return Ask(body.session_id, message, files, answers=answers, key=body.key)
+    return Ask(body.session_id, message, files, answers=answers, key=body.key, tools=body.tools)
 
 
 def ui_request(text: Body) -> Ask:
     """Parse a request of the AI SDK's `DefaultChatTransport`."""
     body = _parse(_UIRequest, text)
+    tools = _ui_tools(body.tools)
     again, named = body.trigger == "regenerate-message", body.message_id
     if not body.messages and not again:
         raise InvalidInputError("messages is empty: send the conversation with the message to answer")
@@ -195,7 +210,7 @@ def ui_request(text: Body) -> Ask:
     if named is not None and not again:
         newest = next((m for m in reversed(body.messages) if m.id == named), newest)
     if newest.role == "assistant" and again:
-        return Ask(body.id, again=True, target=named)
+        return Ask(body.id, again=True, target=named, tools=tools)
     if newest.role == "assistant":
         return Ask(body.id, answers=_ui_answers(newest.parts, body.arguments))
     if newest.role != "user":
@@ -205,7 +220,23 @@ def ui_request(text: Body) -> Ask:
     content = _ui_content(newest.parts, body.id)
     target = named if again and named != newest.id else None
     edits = not again and named == newest.id
-    return Ask(body.id, content.text, content.files, newest.id or None, again=again, target=target, edits=edits)
+    said = content.text, content.files, newest.id or None
+    return Ask(body.id, *said, again=again, target=target, edits=edits, tools=tools)
+
+
+def _ui_tools(given: JsonValue) -> list[JsonObject]:
+    """Return the tools of the page. `providerOptions` is left out, because the agent chooses its provider."""
+    if not given:
+        return []
+    if not isinstance(given, dict) or not all(isinstance(tool, dict) for tool in given.values()):
+        raise InvalidInputError(
+            "tools must be an object that has, by name, the description and parameters of each tool"
+        )
+    return [
+        {"name": name, **{key: value for key, value in tool.items() if key != "providerOptions"}}
+        for name, tool in given.items()
+        if isinstance(tool, dict)
+    ]
 
 
 def _ui_content(parts: list[JsonObject], session_id: str) -> ReadContent:
@@ -245,23 +276,58 @@ def _ui_answers(parts: list[JsonObject], given: JsonValue) -> dict[str, Given]:
 def agui_request(text: Body) -> Ask:
     """Parse a request of AG-UI's `HttpAgent`: a `RunAgentInput`."""
     body = _parse(_AgUiRequest, text)
-    for name, given in (("tools", body.tools), ("context", body.context), ("forwardedProps", body.forwarded_props)):
+    for name, given in (("context", body.context), ("forwardedProps", body.forwarded_props)):
         if given:
             raise InvalidInputError(f"{name} is not supported, and would be lost: leave it empty")
     if body.state and not isinstance(body.state, dict):
         raise InvalidInputError("state must be an object: that of the thread")
     state = body.state if isinstance(body.state, dict) and body.state else None
-    if body.resume:
-        answers = {one.interrupt_id: _agui_answer(one) for one in body.resume}
-        return Ask(body.thread_id, answers=answers, state=state)
+    results = _agui_results(body.messages)
+    answers = {one.tool_call_id: _agui_result(one) for one in results}
+    answers |= {one.interrupt_id: _agui_answer(one) for one in body.resume}
+    if answers:
+        return Ask(body.thread_id, answers=answers, state=state, results={one.tool_call_id: one.id for one in results})
     newest = body.messages[-1] if body.messages else None
     if newest is None or newest.role != "user":
-        raise InvalidInputError("the newest message must be the user's, or resume must answer what the run waits for")
+        raise InvalidInputError(
+            "the newest message must be the user's or the result of a tool of the client, or resume must answer what the "
+            "run waits for"
+        )
     content = _agui_content(newest.content, body.thread_id)
     key = f"{newest.id}/{body.run_id}" if newest.id and body.run_id else None
     once = key is not None
     message_id = newest.id or None
-    return Ask(body.thread_id, content.text, content.files, message_id, key=key, edits=once, once=once, state=state)
+    said = content.text, content.files, message_id
+    return Ask(body.thread_id, *said, key=key, edits=once, once=once, state=state, tools=_agui_tools(body.tools))
+
+
+def _agui_tools(given: list[JsonObject] | None) -> list[JsonObject]:
+    """Return the fields of the client's tools that the agent reads. Others, such as `metadata`, are for the client."""
+    names = ("name", "description", "parameters")
+    return [{name: tool[name] for name in names if tool.get(name) is not None} for tool in given or ()]
+
+
+def _agui_results(messages: list[_AgUiMessage]) -> list[_AgUiMessage]:
+    """Return the results of the client's tools: the messages behind the newest answer."""
+    found: list[_AgUiMessage] = []
+    for message in reversed(messages):
+        if message.role != "tool":
+            break
+        found.append(message)
+    return found[::-1]
+
+
+def _agui_result(message: _AgUiMessage) -> Given:
+    """Return the result as the client's: its text, as the model reads it."""
+    content = message.content
+    if isinstance(content, list):
+        texts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
+        if len(texts) < len(content):
+            raise InvalidInputError(f"the result of call {message.tool_call_id[:80]!r} has parts that are not text")
+        content = "\n".join(map(str, texts))
+    if message.error is not None:
+        return Given(False, reason=message.error or str(content or ""), result=True)
+    return Given(data=content, result=True)
 
 
 def _agui_content(content: JsonValue, session_id: str) -> ReadContent:

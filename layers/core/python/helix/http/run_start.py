@@ -59,7 +59,9 @@ async def _start_next(
     if rare and session is not None and await keyed_run(executor.store, str(key)) is not None:
         key = _edit_key(agent, ask, user, session.run_id)  # a rewind has since removed the message
     try:
-        return await executor.execute(agent, _given(ask), session_id=ask.session_id, user_id=user, key=key)
+        return await executor.execute(
+            agent, _given(ask), session_id=ask.session_id, user_id=user, key=key, tools=ask.tools
+        )
     except AgentAlreadyRunningError:
         if not ask.once:
             raise
@@ -85,7 +87,7 @@ async def _start_edited(
         run_id = (await turn_of(executor, session)).first.run_id if said.newest else said.run.run_id
         return KeyedRun(session.session_id, run_id)
     key = own if ask.once else _edit_key(agent, ask, user, said.run.run_id if said.run is not None else session.run_id)
-    return await rewind(executor, agent, session, said, _input(ask), ask.files, user_id=user, key=key)
+    return await rewind(executor, agent, session, said, _input(ask), ask.files, user_id=user, key=key, tools=ask.tools)
 
 
 def _edit_key(agent: AnyAgent, ask: Ask, user: str | None, replaced: str) -> str:
@@ -131,7 +133,8 @@ async def _start_again(
         files = files if given is None or ask.message is not None else [ReadFile(part) for part in given.files]
     if to is None:
         return None
-    return await rewind(executor, agent, session, to, given, files if given is not None else (), user_id=user, key=own)
+    files = files if given is not None else ()
+    return await rewind(executor, agent, session, to, given, files, user_id=user, key=own, tools=ask.tools)
 
 
 async def _find_shown_run(

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from helix.core.agents import AnyAgent
+from helix.core.declared_tools import declare_tools
 from helix.core.errors import AgentAlreadyRunningError, CheckpointNotFoundError, RunNotFoundError
 from helix.core.files import FilePart
+from helix.core.frontend_tools import GivenTool
 from helix.core.handles import AgentExecutionHandle
 from helix.core.initial import AgentInput
 from helix.core.messages import AssistantMessage, UserMessage
@@ -75,7 +77,14 @@ async def _find_run(history: History, session_id: str, run_id: str | None) -> Ru
 
 
 async def edit(
-    executor: Executor, agent: AnyAgent, session_id: str, given: AgentInput, *, user_id: str | None, key: str
+    executor: Executor,
+    agent: AnyAgent,
+    session_id: str,
+    given: AgentInput,
+    *,
+    user_id: str | None,
+    key: str,
+    tools: Sequence[GivenTool] | None = None,
 ) -> Handle:
     """Run with a message that replaces the one with its `metadata["id"]`. If history does not contain that message, the new
     one becomes the next message. If the newest message already has the same text, the current run answers it."""
@@ -86,9 +95,9 @@ async def edit(
         if said is not None and said.run is not None and said.newest and said.is_same(given.message, files):
             return await executor.get_handle(agent, session_id, session.run_id, user_id=user_id)
         if said is not None:
-            return await rewind(executor, agent, session, said, given, files, user_id=user_id, key=key)
+            return await rewind(executor, agent, session, said, given, files, user_id=user_id, key=key, tools=tools)
     try:
-        return await executor.execute(agent, given, session_id=session_id, user_id=user_id, key=key)
+        return await executor.execute(agent, given, session_id=session_id, user_id=user_id, key=key, tools=tools)
     except AgentAlreadyRunningError:
         if (run_id := await present_run(executor, session_id, given, files)) is None:
             raise
@@ -115,6 +124,7 @@ async def rewind(
     *,
     user_id: str | None,
     key: str,
+    tools: Sequence[GivenTool] | None = None,
 ) -> Handle:
     """Go back to the position before the message, or to the start of the run, and run from there. `given` is the run's
     message with its `files`; None runs without one. A repeated request with the same key returns the run that the first
@@ -130,6 +140,7 @@ async def rewind(
         opening=Opening(user_id=user_id),
         key=key,
         point=await _find_checkpoint(executor.engine.history, session, to),
+        tools=declare_tools(agent, tools),
     )
     return await executor.start_run(agent, session.session_id, ask, files)
 

@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar
 
 from helix.core.agents import Agent, AnyAgent
 from helix.core.claim_plan import lapsed, mode_after_lapse
+from helix.core.declared_tools import declare_tools
 from helix.core.delivery import Delivery
 from helix.core.errors import (
     AgentAlreadyRunningError,
@@ -25,6 +26,7 @@ from helix.core.errors import (
     StaleStateError,
 )
 from helix.core.files import Content
+from helix.core.frontend_tools import GivenTool
 from helix.core.handles import (
     AgentExecutionHandle,
     AgentResult,
@@ -103,6 +105,7 @@ class Executor(SessionVerbs):
         priority: int | None = None,
         key: str | None = None,
         when_running: WhenRunning = "refuse",
+        tools: Sequence[GivenTool] | None = None,
     ) -> AgentExecutionHandle[OutputT]:
         """Start a run in a new session, or with the next message of a session that is not running.
 
@@ -126,6 +129,12 @@ class Executor(SessionVerbs):
             a run of its own. The handle waits for that run. A paused session keeps the messages that `steer` and `queue`
             until its calls are answered. `handle.queued_id` names a message that waits, for `withdraw`.
 
+        tools: tools that the caller executes, for this run and the runs that continue it without a message: `FrontendTool`,
+            or mappings with `name`, `description` and `parameters`. The agent must accept them (`Agent.frontend_tools`).
+            The run pauses at a call, which `handle.answer` answers. A message that steers a working run does not change
+            the tools of that run.
+
+        Raises `FrontendToolError` for a tool that is not valid or that the agent does not accept.
         Raises `QueueFullError` if the queue of the agent's waiting runs is full, and `InboxFullError` if too many
         messages wait in the session.
         """
@@ -155,6 +164,7 @@ class Executor(SessionVerbs):
             priority=priority,
             key=key,
             when_running=when_running,
+            tools=declare_tools(agent, tools),
             made=made,
         )
         return await self.start_run(agent, target, ask, files)
@@ -170,6 +180,7 @@ class Executor(SessionVerbs):
         confirmation: Confirmation | None = None,
         user_id: str | None = None,
         key: str | None = None,
+        tools: Sequence[GivenTool] | None = None,
     ) -> AgentExecutionHandle[OutputT]:
         """Continue an interrupted or paused session with a new run, or rewind to a checkpoint.
 
@@ -179,8 +190,9 @@ class Executor(SessionVerbs):
         from_checkpoint: time travel, even for completed and failed sessions. Later messages can still be reached through
             their own checkpoints.
 
-        A session whose process died continues here once its lease has expired. For `user_id` and `key` see `execute`. A
-        repeated answer raises `CallNotPendingError`, even under a key.
+        A session whose process died continues here once its lease has expired. For `user_id`, `key` and `tools` see
+        `execute`. Without `message` and `tools`, the run keeps the tools of the run that it continues. A repeated answer
+        raises `CallNotPendingError`, even under a key.
         """
         self.agents.know(agent)
         check_mode(mode, ResumeMode)
@@ -203,7 +215,8 @@ class Executor(SessionVerbs):
             if claim_mode != "takeover":
                 await self._fail_lapsed(agent, session_id)
         text, files = await read_message(message)
-        ask = ClaimInput(claim_mode, text, checkpoint_id=checkpoint_id, opening=Opening(user_id=user_id), key=key)
+        declared, opening = declare_tools(agent, tools), Opening(user_id=user_id)
+        ask = ClaimInput(claim_mode, text, checkpoint_id=checkpoint_id, opening=opening, key=key, tools=declared)
         return await self.start_run(agent, session_id, ask, files)
 
     async def retry(
@@ -215,11 +228,12 @@ class Executor(SessionVerbs):
         message: Content | AgentInput | None = None,
         user_id: str | None = None,
         key: str | None = None,
+        tools: Sequence[GivenTool] | None = None,
     ) -> AgentExecutionHandle[OutputT]:
         """Try a failed session again with a fresh step budget, from its last checkpoint or from the failed run's start.
 
         With a message, it replaces the failed run's unanswered message. Without one, no step that was paid for and no
-        finished call is repeated. For `user_id` and `key` see `execute`.
+        finished call is repeated. For `user_id` and `key` see `execute`, for `tools` see `resume`.
         """
         self.agents.know(agent)
         check_mode(mode, RetryMode)
@@ -229,7 +243,7 @@ class Executor(SessionVerbs):
         await self._fail_lapsed(agent, session_id)
         claim_mode: ClaimMode = "retry" if mode == "from_checkpoint" else "from_start"
         text, files = await read_message(message)
-        ask = ClaimInput(claim_mode, text, opening=Opening(user_id=user_id), key=key)
+        ask = ClaimInput(claim_mode, text, opening=Opening(user_id=user_id), key=key, tools=declare_tools(agent, tools))
         return await self.start_run(agent, session_id, ask, files)
 
     async def answer(

@@ -12,6 +12,7 @@ from helix.core.files import FilePart
 from helix.core.inbox import WhenRunning, check_when_running
 from helix.core.json import JsonObject, check_json, check_text
 from helix.core.messages import check_message
+from helix.core.request_heads import HeadRow
 from helix.core.rows import CheckpointRow
 from helix.core.session_row import Parent
 from helix.core.spans import Trace
@@ -83,6 +84,9 @@ class ClaimInput:
     key."""
     when_running: WhenRunning = "refuse"
     """The handling of the message if the session is running. The claim itself is refused then."""
+    tools: HeadRow | None = None
+    """The tools that the run declares (`core.declared_tools`). None: a run with a message has none, and a run without one
+    keeps those of the run that it continues."""
     queued: str = ""
     """The id under which the message waited in the inbox. Empty if it did not wait."""
     inbox: bool = False

@@ -10,8 +10,8 @@ session is deleted with the session.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 from helix.core.agents import AnyAgent
@@ -46,20 +46,24 @@ class RequestHeads:
         self._stored: dict[str, None] = {}
         self._rows: WeakKeyDictionary[AnyAgent, dict[Hashable, HeadRow]] = WeakKeyDictionary()
 
-    def of(self, agent: AnyAgent, request: LLMGenerateInput) -> CallHead:
-        """Return the head of the request. Raises `InvalidInputError` for settings that are not JSON, which a function
-        of the agent may return."""
+    def of(self, agent: AnyAgent, request: LLMGenerateInput, declared: Container[str] = ()) -> CallHead:
+        """Return the head of the request. `declared`: the names of the tools that the run declared, which belong to the
+        session. Raises `InvalidInputError` for settings that are not JSON, which a function of the agent may return."""
         if agent.function is not None:
             return CallHead()
         fields, varying = _fields(request), _varying(agent)
         own = {name: fields.pop(name) for name in varying if name in fields}
+        known = [tool for tool in request.tools if tool.name not in declared or agent.find_tool(tool.name) is not None]
+        if len(known) < len(request.tools):
+            own["tools"] = _tools(request)["tools"]
+            request = replace(request, tools=known)
         if agent.made_by_factory and own:  # its tools may have values of the session too, so no base is shared
             whole = head_row({**fields, **_tools(request), **own})
             return CallHead(whole.id, own=whole)
         row = self._row(agent, request, fields)
         if agent.made_by_factory:
             return CallHead(row.id, own=row)
-        if not varying:
+        if not varying and not own:
             return CallHead(row.id, shared=row)
         depends = head_row(own, base=row)
         return CallHead(depends.id, shared=row, own=depends)

@@ -79,6 +79,7 @@ async def clone_session(
         turn=0,
         count=count,
         context=ContextMark(view=1 if point.view else 0),
+        frontend_tools=point.frontend_tools,
         step=point.step if point.count == count else sum(isinstance(e, AssistantRow) for e in entries),
         forked_from={"session_id": origin.session_id, "checkpoint_id": point.id},
         user_id=user_id if user_id is not None else source.user_id,
@@ -93,6 +94,7 @@ async def clone_session(
     if hashes and engine.files is not None:
         await engine.files.holders.share(source_id, target_id, hashes)
     named = [entry.head for entry in entries if isinstance(entry, AssistantRow) and entry.head]
+    named += [point.frontend_tools] if point.frontend_tools else []
     heads = [head_put(target_id, row) for row in await session_heads(engine.store, source_id, named)]
     await _copy(engine, target, entries, (state, view, heads), now)
     return target

@@ -14,10 +14,11 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from helix.core.damage import UNREADABLE
+from helix.core.declared_tools import declared_tools
 from helix.core.entries import AssistantRow, parse_entry
-from helix.core.errors import DamagedRowError, HelixError, InvalidInputError
+from helix.core.errors import DamagedRowError, DefinitionError, HelixError, InvalidInputError
 from helix.core.json import check_json
-from helix.core.request_heads import HeadRow
+from helix.core.request_heads import HeadRow, join_head
 from helix.core.row_keys import SESSION, head_sort
 from helix.core.rows import AttemptRow, CheckpointRow, LineageRow, StopRow
 from helix.core.run_row import RunRow
@@ -97,6 +98,8 @@ def _check_session_row(key: Key, value: dict[str, Any]) -> None:
     _check_numbers(parsed, "")
     if isinstance(parsed, SessionRow | RunRow | AssistantRow | AttemptRow) and not _HEAD.fullmatch(parsed.head):
         raise _FieldError(f"head: {parsed.head!r} is not the id of a request head")
+    if isinstance(parsed, SessionRow | CheckpointRow) and not _HEAD.fullmatch(parsed.frontend_tools):
+        raise _FieldError(f"frontend_tools: {parsed.frontend_tools!r} is not the id of a request head")
     match parsed:
         case RunRow():
             check_run_id(parsed.run_id)
@@ -186,12 +189,19 @@ def _check_counts(rows: SessionRows) -> None:
 def _check_heads(rows: SessionRows) -> None:
     """Check that every request head that a row names is there, because a head that is named is not stored again."""
     heads = {sort: HeadRow.at(rows.session_id, sort, value) for sort, value in rows.values.items() if sort[:2] == "q#"}
-    named = {value["head"]: sort for sort, value in rows.values.items() if value.get("head")}
+    fields = ("head", "frontend_tools")
+    named = {value[field]: sort for sort, value in rows.values.items() for field in fields if value.get(field)}
     named |= {row.base: sort for sort, row in heads.items() if row.base is not None}
     for ident, sort in named.items():
         if head_sort(ident) not in heads:
             text = f"session {rows.session_id!r}: row {sort!r} needs the request head {ident!r}"
             raise InvalidInputError(f"{text}, and the export does not have it")
+    for sort, value in rows.values.items():
+        if ident := value.get("frontend_tools"):
+            try:
+                declared_tools(join_head(heads[head_sort(ident)], None))
+            except DefinitionError as error:
+                raise InvalidInputError(f"session {rows.session_id!r}: row {sort!r}: {error}") from error
 
 
 def _tree(root: str, found: dict[str, SessionRows]) -> list[SessionRows]:

@@ -7,7 +7,7 @@ closed before it finishes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
 from helix.core.conversation import changes as ch
@@ -50,11 +50,17 @@ class AgUiEncoder:
 
     `messages` is the conversation before that run, with the message ids that the reader of the events uses. A discarded
     step produces a MESSAGES_SNAPSHOT, which removes all messages that are not in it. `state` is the committed state
-    before that run, if known.
+    before that run, if known. `results` are the ids of the reader's own messages with results of its tools, by the call:
+    it has those, so they are not sent.
     """
 
     def __init__(
-        self, session_id: str, *, messages: Sequence[JsonObject] = (), state: JsonObject | None = None
+        self,
+        session_id: str,
+        *,
+        messages: Sequence[JsonObject] = (),
+        state: JsonObject | None = None,
+        results: Mapping[str, str] | None = None,
     ) -> None:
         self._root, self._state = session_id, state
         self._announced = ("", False)
@@ -66,6 +72,8 @@ class AgUiEncoder:
         self._time = 0
         self._run: Writer | None = None
         self._asked: dict[str, JsonObject] = {}
+        self._own: set[str] = set()  # calls of tools that the run declared, which the reader executes
+        self._given = results or {}
         self._early: list[StreamMessage] = []  # messages of sub-agents, while no run of the root is open
         self._children: dict[str, Writer] = {}
         self._past: set[str] = set()  # runs of sub-agents that are closed
@@ -161,10 +169,10 @@ class AgUiEncoder:
         if end.kind == "fail":
             self._emit("RUN_ERROR", message=end.error or "the run failed", code=self._failure, **self._used())
             return
-        if end.kind == "paused":
-            outcome: dict[str, Any] = {"type": "interrupt", "interrupts": self._interrupts(run.run_id)}
+        if end.kind == "paused" and (interrupts := self._interrupts(run.run_id)):
+            outcome: dict[str, Any] = {"type": "interrupt", "interrupts": interrupts}
         else:
-            outcome = {"type": "success" if end.status == "completed" else "cancelled"}
+            outcome = {"type": "success" if end.status in ("completed", "paused") else "cancelled"}
         if self._output is not None:
             about["result"] = self._output
         self._emit("RUN_FINISHED", **about, outcome=outcome, **self._used())
@@ -176,7 +184,7 @@ class AgUiEncoder:
         return {"usage": entries} if entries else {}
 
     def _interrupts(self, run_id: str) -> list[JsonObject]:
-        if self._asked:
+        if self._asked or self._own:  # a call of the reader's own tool is not an interrupt in AG-UI
             return list(self._asked.values())
         return [{"id": pause_id(run_id), "reason": f"helix:{self._reason}"}]
 
@@ -344,6 +352,9 @@ class AgUiEncoder:
 
     def _ask(self, writer: Writer, call: Call) -> None:
         shown, metadata = self._call_id(call), {"tool": call.name}
+        if call.declared:
+            self._own.add(shown)
+            return
         about: JsonObject = {"id": shown, "reason": f"helix:{call.kind}", "toolCallId": shown, "metadata": {**metadata}}
         if call.kind == "question":
             asked: list[JsonValue] = [shown_question(question) for question in call.questions]
@@ -373,6 +384,7 @@ class AgUiEncoder:
 
     def _end_call(self, writer: Writer, call: Call) -> None:
         shown = self._call_id(call)
+        self._own.discard(shown)
         self._asked.pop(shown, None)
         self._asked.pop(question_id(shown, call.round), None)
         if shown in self._results:
@@ -382,6 +394,7 @@ class AgUiEncoder:
             self._show_call(writer, call)
         result = call.result if call.result is not None else call.error
         content = agui_content(result if isinstance(result, str) else dumps(result), call.files)
-        result_id = f"{shown}/result"
-        self._emit("TOOL_CALL_RESULT", writer, messageId=result_id, toolCallId=shown, role="tool", content=content)
+        result_id = self._given.get(shown) or f"{shown}/result"
+        if shown not in self._given:
+            self._emit("TOOL_CALL_RESULT", writer, messageId=result_id, toolCallId=shown, role="tool", content=content)
         self._talk.add_result(result_id, shown, content, writer.tag)

@@ -68,7 +68,8 @@ async def _missing_heads(store: StateStore, rows: SessionRows) -> list[str]:
     session = rows.session
     if session is None or session.status == "deleting":
         return []
-    named = {value["head"]: sort for sort, value in rows.values.items() if value.get("head")}
+    fields = ("head", "frontend_tools")
+    named = {value[field]: sort for sort, value in rows.values.items() for field in fields if value.get(field)}
     missing = [ident for ident in named if await read_head(store, rows.session_id, ident) is None]
     return [
         f"{rows.session_id}: head_stored: row {named[ident]!r} names head {ident!r}, which is missing"

@@ -322,7 +322,7 @@ class Conversation:
             case c.ToolApprovalRequestChunk():
                 call.arguments, call.state, call.kind = chunk.input, "waiting", chunk.kind
                 call.parameters, call.reason = chunk.parameters, chunk.reason
-                call.questions, call.round = chunk.questions, chunk.round
+                call.questions, call.round, call.declared = chunk.questions, chunk.round, chunk.declared
                 out.append(ch.CallAsked(call))
             case c.ToolEndChunk():
                 call.arguments = call.arguments if known else chunk.arguments or {}

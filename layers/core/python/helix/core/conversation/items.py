@@ -144,6 +144,8 @@ class Call:
     """The open questions of a waiting call of the kind `question`, or the answered ones of a call that went on."""
     round: int = 0
     """The last round of those questions, for the response. 0 if the call has asked none."""
+    declared: bool = False
+    """Whether the run declared the tool, whose calls the front end executes."""
     edited: Edit | None = None
     """The edit of the model's arguments in the approval of the call. None if the arguments are the model's."""
     child: Conversation | None = None

@@ -151,7 +151,7 @@ async def _limit(run: RunContext, call: ChildCall) -> AsyncIterator[None]:
     """Abort the sub-agent if it runs for longer than the tool allows. Its call then gets a failed result, which the
     parent's model sees."""
 
-    tool = run.agent.find_tool(call.request.name)
+    tool = run.find_tool(call.request.name)
     assert tool is not None
 
     async def watchdog() -> None:

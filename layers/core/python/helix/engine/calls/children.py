@@ -45,7 +45,7 @@ async def attach(
     """Create, resume or attach to the child of this call. Return a claimed run to execute, the call that waits for the
     child, or the child's session if it has ended or another worker executes it."""
     engine, parent = run.engine, view.session
-    tool = run.agent.find_tool(request.name)
+    tool = run.find_tool(request.name)
     assert tool is not None and tool.agent is not None
     # If the sub-agent is executed elsewhere, the parent has no worker left to enforce the tool's timeout, so the
     # sub-agent's run gets a deadline.

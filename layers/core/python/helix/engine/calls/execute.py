@@ -120,7 +120,7 @@ def _divided(run: RunContext, view: StepView, calls: Sequence[str]) -> tuple[lis
             is_ours = placement.executes_children
             call = Call(call_id, "start_run")
         else:
-            is_ours = placement.executes_tool(run.agent, run.agent.find_tool(names[call_id]))
+            is_ours = placement.executes_tool(run.agent, run.find_tool(names[call_id]))
             call = Call(call_id, "call_tool")
         if is_ours:
             ours.append(call_id)

@@ -45,7 +45,7 @@ def first_claim(run: RunContext, request: ToolCallRequest, answer: AssistantRow)
     claimed by this worker."""
     if request.id in answer.resolved:
         return resolved_row(run, request, answer, answer.resolved[request.id])
-    tool = run.agent.find_tool(request.name)
+    tool = run.find_tool(request.name)
     row = CallRow(
         call_id=request.id,
         tool_name=request.name,
@@ -118,7 +118,7 @@ def claimed_with_answer(run: RunContext, first: CallRow) -> bool:
     it starts. If the worker died in between, a tool that must not start twice would seem to have an unknown outcome."""
     if first.state != "claimed" or first.child is not None:
         return True
-    tool = run.agent.find_tool(first.tool_name)
+    tool = run.find_tool(first.tool_name)
     return run.engine.placement.executes_tool(run.agent, tool) and (tool is None or tool.on_unknown == "retry")
 
 
@@ -188,7 +188,7 @@ async def call_tool(run: RunContext, view: StepView, call_id: str) -> Progress:
     """Advance the call by one delivery."""
     place = view.place(call_id)
     request, row = view.rows.answer.tool_calls[place], view.rows.calls[place]
-    tool = run.agent.find_tool(request.name)
+    tool = run.find_tool(request.name)
     if row is not None and row.state == "done":  # 1
         show(run, CallDone(row))
         return "done"
@@ -226,7 +226,7 @@ async def _acquire_call(
         if not is_expired(run, row):
             until = row.deadline or run.now() + 1
             raise WorkInProgressError(f"call {row.call_id!r} of session {session.session_id!r}", until)
-        new = _unknown_outcome(run, row, run.agent.find_tool(request.name))
+        new = _unknown_outcome(run, row, run.find_tool(request.name))
         # The condition includes the deadline, so a holder that renews its claim in the meantime keeps it.
         when = When(equal={**as_read(row).equal, "deadline": row.deadline})
     put = call_put(view.key(request.id), new, when)
@@ -244,7 +244,8 @@ async def _acquire_call(
 
 def _unknown_outcome(run: RunContext, row: CallRow, tool: AnyTool | None) -> CallRow:
     """Return the new row of a call whose holder died, as the tool's policy requires."""
-    match tool.on_unknown if tool is not None else "skip":
+    policy = "retry" if row.content is not None else tool.on_unknown if tool is not None else "skip"
+    match policy:
         case "retry":
             row = row if row.released else row.model_copy(update={"deaths": row.deaths + 1})
             if row.deaths < MAX_DEATHS:
@@ -265,9 +266,9 @@ async def _release_unstarted(run: RunContext, view: StepView, row: CallRow) -> N
     if row.deaths:
         await release(run.engine, call_claim(run, view.key(row.call_id), row))
         return
-    key, tool = view.key(row.call_id), run.agent.find_tool(row.tool_name)
+    key, tool = view.key(row.call_id), run.find_tool(row.tool_name)
     request = view.rows.answer.tool_calls[view.place(row.call_id)]
-    approved = row.edited is not None or bool(row.questions)
+    approved = row.edited is not None or bool(row.questions) or row.content is not None
     if approved or _approval_reason(tool, request, view.rows.answer) is not None:
         back = row.model_copy(update={"state": "approved", "owner": None})
         put = call_put(key, back, as_read(row))
@@ -317,10 +318,12 @@ async def _run(run: RunContext, view: StepView, call: ToolClaimed) -> Progress:
 
 async def _execute(run: RunContext, view: StepView, call: ToolStarted, state: JsonObject, begun: float) -> CallRow:
     """Run the tool, and return the call's row with its result."""
-    show(run, call)
+    given = _given_result(call.row)
+    if given is None:
+        show(run, call)
     try:
         with within_tool(run, call.row):
-            outcome, verdicts = await run_tool(run, call, state), list[Verdict]()
+            outcome, verdicts = given or await run_tool(run, call, state), list[Verdict]()
             if run.agent.guards and outcome.questions is None:
                 outcome, verdicts = await judge_result(run, call, outcome)
             return await _done(run, call.row.model_copy(update={"verdicts": verdicts}), outcome)
@@ -328,6 +331,13 @@ async def _execute(run: RunContext, view: StepView, call: ToolStarted, state: Js
         name = type(error).__name__ if isinstance(error, Exception) else "cancelled"
         show(run, ToolEnded(call.tool, call.request, call.row, begun, error=name))
         raise
+
+
+def _given_result(row: CallRow) -> ToolOutcome | None:
+    """Return the result that the client has sent, as the outcome of the call. None: the call has to be executed."""
+    if row.content is None:
+        return None
+    return ToolOutcome(row.content, bool(row.success), plain=row.plain)
 
 
 async def _done(run: RunContext, row: CallRow, outcome: ToolOutcome) -> CallRow:
@@ -344,7 +354,7 @@ async def _done(run: RunContext, row: CallRow, outcome: ToolOutcome) -> CallRow:
     return row.ended(
         outcome.content,
         outcome.success,
-        "tool",
+        "tool" if row.content is None else "answer",
         run.now(),
         plain=outcome.plain,
         fatal=outcome.fatal,

@@ -31,6 +31,7 @@ from helix.engine.writing import (
 )
 from helix.ports.state_store import ABSENT, Check, Key, Operation, Put, Update, When
 from helix.services.claim_input import ClaimInput
+from helix.services.request_heads import head_put
 from helix.services.request_keys import key_put
 
 
@@ -101,6 +102,7 @@ def session_of(attempt: Attempt) -> SessionRow:
         state_at=plan.state_at,
         context=ContextMark(view=plan.view, asked=old.context.asked) if plan.new_lineage else old.context,
         open=old.open if plan.keeps_open else None,
+        frontend_tools=_frontend_tools(attempt, old),
         inbox=old.inbox or ask.inbox,
         claim=None,
         last=None if plan.new_lineage else old.last,
@@ -120,6 +122,16 @@ def session_of(attempt: Attempt) -> SessionRow:
         aborted=False,
         abort_reason=None,
     )
+
+
+def _frontend_tools(attempt: Attempt, old: SessionRow) -> str:
+    """Return the id of the tools that the run declares. A run without a message of its own continues another one."""
+    ask, point = attempt.ask, attempt.request.checkpoint
+    if ask.tools is not None:
+        return ask.tools.id
+    if ask.message is not None:
+        return ""
+    return old.frontend_tools if point is None else point.frontend_tools
 
 
 def run_of(attempt: Attempt, new: SessionRow, sequence: int) -> RunRow:
@@ -192,6 +204,8 @@ def operations_of(attempt: Attempt, new: SessionRow, run: RunRow) -> list[Operat
             version = checkpoint_version(new.session_id, plan.state_at)
             ops.append(Check(row_key(new.session_id, checkpoint_sort(version)), When()))
     ops.extend(_message_puts(attempt, new))
+    if ask.tools is not None and (old is None or old.frontend_tools != ask.tools.id):
+        ops.append(head_put(new.session_id, ask.tools))
     ops.extend(ask.holds)
     if ask.key is not None:
         ops.append(key_put(ask.key, run, now))

@@ -144,6 +144,10 @@ def _responded(agent: AnyAgent, row: CallRow, confirmation: Confirmation | Expir
         new = _expired(row, now)
     else:
         new = _answered(row, confirmation, now)
+        if row.ask == "client" and any(guard.result is not None for guard in agent.guards):
+            new = new.model_copy(
+                update={"state": "approved", "by": None, "ended_at": None}
+            )  # a worker judges the result
         if confirmation.arguments is not None:
             new = _edited(agent, row, new, confirmation, now)
     return new.model_copy(update={"deadline": None})

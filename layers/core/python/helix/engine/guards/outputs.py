@@ -91,14 +91,12 @@ async def _judge_call(run: RunContext, request: ToolCallRequest) -> Judged:
     def check(arguments: JsonValue) -> None:
         if not isinstance(arguments, dict):
             raise TypeError("the arguments must be a JSON object")
-        if (
-            refused := refuse_call(request.model_copy(update={"arguments": arguments}), run.agent.find_tool)
-        ) is not None:
+        if (refused := refuse_call(request.model_copy(update={"arguments": arguments}), run.find_tool)) is not None:
             raise ValueError(refused.content)
 
     context = make_guard_context(run, "call", run.session.step + 1, tool_name=request.name, call_id=request.id)
     judged = await judge(run, context, request.arguments, check, of=request.id)
-    tool = run.agent.find_tool(request.name)
+    tool = run.find_tool(request.name)
     if tool is not None and tool.kind == "client":  # the client answers such a call, and no person approves it before
         judged.verdicts = [
             v.model_copy(update={"verdict": "block", "reason": f"a call of a client's tool cannot wait: {v.reason}"})

@@ -48,7 +48,6 @@ from helix.core.rows import CheckpointRow
 from helix.core.run_row import RunRow
 from helix.core.sequencer import Mark
 from helix.core.session_row import StepClaim
-from helix.core.tools import AnyTool
 from helix.core.verdicts import BLOCKED, GUARD_EVENT, describe_change
 from helix.engine import facts
 from helix.engine.context import RunContext
@@ -99,7 +98,7 @@ def _put_call_chunks(run: RunContext, fact: facts.Fact) -> None:
             )
             _calling(run.stream, row, [_tool_start(row, request.arguments), child])
         case facts.CallWaits(row, answer):
-            _calling(run.stream, row, [_approval(row, answer, run.agent.find_tool(row.tool_name))])
+            _calling(run.stream, row, [_approval(run, row, answer)])
         case facts.CallsRefused():
             _refusals(run.stream, fact)
         case facts.ContextChanged(view, version):
@@ -164,7 +163,8 @@ def _taken_back(fact: facts.TryFailed | facts.AnswerWithheld) -> list[AnyChunk]:
     return chunks
 
 
-def _approval(row: CallRow, answer: AssistantRow, tool: AnyTool | None) -> ToolApprovalRequestChunk:
+def _approval(run: RunContext, row: CallRow, answer: AssistantRow) -> ToolApprovalRequestChunk:
+    tool = run.find_tool(row.tool_name)
     asked = next((c.arguments for c in answer.tool_calls if c.id == row.call_id), {})
     return ToolApprovalRequestChunk(
         tool_call_id=row.call_id,
@@ -175,6 +175,7 @@ def _approval(row: CallRow, answer: AssistantRow, tool: AnyTool | None) -> ToolA
         kind=row.ask or "approval",
         questions=open_questions(row.questions) if row.ask == "question" else [],
         round=row.claim if row.ask == "question" else 0,
+        declared=row.ask == "client" and tool is not None and tool is run.declared.get(row.tool_name),
     )
 
 

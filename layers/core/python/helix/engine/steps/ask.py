@@ -190,7 +190,7 @@ async def prepare(
     try:
         config = agent.llm_config(typed) if callable(agent.llm_config) else agent.llm_config
         system = resolve_system_prompt(agent.system_prompt, typed)
-        tools = build_effective_tools(agent)
+        tools = build_effective_tools(agent, run.declared)
 
         def sent(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
             return build_messages_for_llm(messages, system, force_finish=new.forced, paired=True)
@@ -226,7 +226,7 @@ async def prepare(
         if engine.files is not None:
             shown, files = await engine.files.show(session.session_id, request.messages)
             request = replace(request, messages=shown, files=files)
-        return Prepared(await find_cached(run, request), plan, engine.heads.of(agent, request), tokens)
+        return Prepared(await find_cached(run, request), plan, engine.heads.of(agent, request, run.declared), tokens)
     except (ContextTooLargeError, InvalidInputError) as error:
         return ErrorInfo(code=error.code, message=str(error))
 
@@ -273,7 +273,7 @@ async def ask_model(
             return _late(run, result)
         if request.chosen and not isinstance(result, ErrorStepResult):
             note_latency(run.engine, result.model, run.now() - call.begun)
-        await remember(run.engine, run.agent, session, request, result)
+        await remember(run, session, request, result)
     if not held:
         stream.show_output(result)
     await record(run, ModelAnswered(claim, result))

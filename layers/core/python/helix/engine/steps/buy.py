@@ -139,7 +139,7 @@ async def _finish_step(run: RunContext, begun: Begun, rows: OpenRows, stop: Stop
         return None
     for row in done:  # results from outside the run: its execution may not have waited for their records
         unshown = row.by in ("answer", "child", "policy") or row.questions or run.agent.guards
-        if unshown or may_wait(run.agent.find_tool(row.tool_name)):
+        if unshown or may_wait(run.find_tool(row.tool_name)):
             show(run, CallDone(row))
         if row.by == "child" and not run.engine.placement.executes_children:  # otherwise its worker did
             await record(run, ChildEnded(row, "completed" if row.success else "failed"))

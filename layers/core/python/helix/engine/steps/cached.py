@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from pydantic import TypeAdapter, ValidationError
 
-from helix.core.agents import AnyAgent
 from helix.core.caching import (
     WITHOUT_EFFECT,
     CacheStrategy,
@@ -29,7 +28,7 @@ from helix.core.steps import AnyStepResult, ErrorStepResult, StepResult
 from helix.core.tools import FINISH_TOOL_NAME
 from helix.core.usage import Usage
 from helix.engine.context import RunContext
-from helix.engine.engine import Engine, logger
+from helix.engine.engine import logger
 from helix.engine.facts import CacheAsked
 from helix.engine.observers import show
 from helix.ports.model import LLMGenerateInput, Question
@@ -68,14 +67,12 @@ async def find_cached(run: RunContext, request: LLMGenerateInput) -> LLMGenerate
     return replace(request, question=asked, remembered=result)
 
 
-async def remember(
-    engine: Engine, agent: AnyAgent, session: SessionRow, request: LLMGenerateInput, result: AnyStepResult
-) -> None:
+async def remember(run: RunContext, session: SessionRow, request: LLMGenerateInput, result: AnyStepResult) -> None:
     """Store the answer if it may be reused. Never raises."""
-    policy = request.config.response_cache
+    engine, policy = run.engine, request.config.response_cache
     if engine.cache is None or policy is None or request.question is None:
         return
-    if not _keepable(agent, request, result, policy):
+    if not _keepable(run, request, result, policy):
         return
     usage = result.usage
     micros = usage.cost_micros
@@ -116,10 +113,11 @@ def _too_random(request: LLMGenerateInput, policy: ResponseCacheConfig) -> bool:
     return is_sampled(request.config.temperature, request.config.provider_options) and not policy.sampled
 
 
-def _keepable(agent: AnyAgent, request: LLMGenerateInput, result: AnyStepResult, policy: ResponseCacheConfig) -> bool:
+def _keepable(run: RunContext, request: LLMGenerateInput, result: AnyStepResult, policy: ResponseCacheConfig) -> bool:
     if isinstance(result, ErrorStepResult) or result.cached or result.model != request.config.model:
         return False
-    plan = plan_step_processing(result, output_schema=agent.output_schema, tools=agent.find_tool)
+    agent = run.agent
+    plan = plan_step_processing(result, output_schema=agent.output_schema, tools=run.find_tool)
     message = plan.assistant_message_plan
     if agent.output_checks and plan.finish is not None:  # a check may still refuse it
         return False

@@ -67,7 +67,7 @@ async def plan_answer(
     return plan_step_processing(
         result,
         output_schema=schema,
-        tools=lambda name: RECALL_TOOL if recalls and name == RECALL else agent.find_tool(name),
+        tools=lambda name: RECALL_TOOL if recalls and name == RECALL else run.find_tool(name),
         known_result=lambda call: recall_result(call, history) if recalls and call.name == RECALL else None,
         used_call_ids=used,
     )
