@@ -1272,6 +1272,14 @@ export interface AskedQuestion {
    */
   answered: boolean;
   /**
+   * The time of the answer in Unix seconds. None until there is one, and in rows of earlier versions.
+   */
+  at: number | null;
+  /**
+   * The user who answered, as the service identified them. None if it does not identify its users, or if an operator answered.
+   */
+  by: string | null;
+  /**
    * The answer. None until there is one.
    */
   data: unknown;
@@ -1287,6 +1295,14 @@ export interface AskedQuestion {
    * Why the tool did not accept the last answer. None if the question was not asked before.
    */
   problem: string | null;
+  /**
+   * The numbers of seconds after which a reminder is recorded, if the question is still open.
+   */
+  remind_s: number[];
+  /**
+   * The round in which the question was asked, as in `Pending.round`. 0 in rows of earlier versions.
+   */
+  round: number;
   /**
    * The text that the person reads.
    */
@@ -1331,6 +1347,14 @@ export interface ToolEndChunk {
    */
   files: FilePart[];
   /**
+   * All questions of the call, with their answers. One without an answer was not answered.
+   */
+  questions: AskedQuestion[];
+  /**
+   * The approvals, denials, results and rulings that people and clients gave.
+   */
+  responses: CallResponse[];
+  /**
    * The value that the call returned. For a failed call, the content of its result, such as `{"error": message}`.
    */
   result: unknown;
@@ -1372,6 +1396,27 @@ export interface ToolEndChunk {
   type: "tool_end";
 }
 /**
+ * A response to a call that waited, except for the answers to questions, which are in `AskedQuestion`.
+ */
+export interface CallResponse {
+  /**
+   * Whether the call was approved, or the client had a result. False for a denial.
+   */
+  approved: boolean;
+  /**
+   * The time of the response in Unix seconds.
+   */
+  at: number;
+  /**
+   * The user who responded, as the service identified them. None if it does not identify its users, or if an operator responded.
+   */
+  by: string | null;
+  /**
+   * The response that the call waited for, as in `Pending.kind`. For `question`, the person did not answer.
+   */
+  kind: "approval" | "client" | "unknown" | "question";
+}
+/**
  * The start of a claimed call. A second one for the same call, with a higher `attempt`, replaces the first.
  */
 export interface ToolStartChunk {
@@ -1401,6 +1446,10 @@ export interface ToolStartChunk {
    * The questions that earlier executions asked, with their answers.
    */
   questions: AskedQuestion[];
+  /**
+   * The responses that the call got before, such as its approval.
+   */
+  responses: CallResponse[];
   /**
    * The run that wrote the chunk.
    */
@@ -2939,8 +2988,8 @@ export interface ToolCallRequest {
   name: string;
 }
 /**
- * The result of a tool call. If a person changed the call's arguments, `metadata` has them as `edited`
- * (`EditedArguments`).
+ * The result of a tool call. `metadata` has what people did: `edited` (`EditedArguments`) if the call's arguments were
+ * changed, `questions` (a list of `AskedQuestion`) and `responses` (a list of `CallResponse`).
  */
 export interface ToolResultMessage {
   /**
@@ -5150,6 +5199,7 @@ export const DEFAULTS: {
   usage: object;
   file: object;
   question: object;
+  response: object;
   types: Record<string, object>;
 } = {
   "chunk": {
@@ -5175,12 +5225,21 @@ export const DEFAULTS: {
   "question": {
     "answer_schema": {},
     "answered": false,
+    "at": null,
+    "by": null,
     "data": null,
     "default_answer": null,
     "on_timeout": "deny",
     "problem": null,
+    "remind_s": [],
+    "round": 0,
     "timed_out": false,
     "timeout_s": null
+  },
+  "response": {
+    "approved": true,
+    "at": 0,
+    "by": null
   },
   "types": {
     "context_changed": {
@@ -5252,13 +5311,16 @@ export const DEFAULTS: {
       "arguments": null,
       "error": null,
       "files": [],
+      "questions": [],
+      "responses": [],
       "result": null,
       "success": true
     },
     "tool_start": {
       "arguments": {},
       "edited": null,
-      "questions": []
+      "questions": [],
+      "responses": []
     }
   },
   "usage": {

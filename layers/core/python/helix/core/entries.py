@@ -18,6 +18,7 @@ from helix.core.messages import (
     AnyMessage,
     AskedQuestion,
     AssistantMessage,
+    CallResponse,
     Edit,
     EditedArguments,
     Record,
@@ -31,6 +32,10 @@ from helix.core.status import ResultSource
 from helix.core.stored import AsStored, Stored
 from helix.core.usage import Usage
 from helix.core.verdicts import GUARDS, NO_VERDICTS, Verdict
+
+QUESTIONS, RESPONSES = "questions", "responses"
+"""The names of a call's questions and responses in the metadata of its result: lists of `AskedQuestion` and
+`CallResponse`."""
 
 
 class UserRow(Stored):
@@ -139,6 +144,9 @@ class CallRow(Stored):
     outcome, or the answers to the tool's questions. None in other states."""
     questions: list[AskedQuestion] = Field(default_factory=list)
     """The questions that the tool asked so far, with their answers. Without an answer, a question is open."""
+    responses: list[CallResponse] = Field(default_factory=list)
+    """The approvals, denials, results and rulings that people and clients gave, oldest first. The answers to questions are
+    in `questions`."""
     reason: str | None = None
     """Why the tool's rule or a guard requires approval. None if no reason was given."""
     edited: EditedArguments | None = None
@@ -274,8 +282,26 @@ def message_of(entry: AnyEntry, lineage: int, index: int) -> UserMessage | Assis
                 files=entry.files,
                 success=bool(entry.success),
                 metadata=({} if entry.edited is None else {"edited": entry.edited.model_dump(mode="json")})
+                | _waits(entry)
                 | _shown(entry.verdicts),
             )
+
+
+def _waits(row: CallRow) -> JsonObject:
+    """Return the metadata of a call that waited for people: its questions, and the responses."""
+    asked: list[JsonValue] = [one.model_dump(mode="json", exclude_defaults=True) for one in row.questions]
+    given: list[JsonValue] = [one.model_dump(mode="json") for one in row.responses]
+    both: JsonObject = {QUESTIONS: asked, RESPONSES: given}
+    return {name: value for name, value in both.items() if value}
+
+
+def read_waits(message: ToolResultMessage) -> tuple[list[AskedQuestion], list[CallResponse]]:
+    """Return the questions and responses in the metadata of a result."""
+    asked, given = message.metadata.get(QUESTIONS), message.metadata.get(RESPONSES)
+    return (
+        [AskedQuestion.model_validate(one) for one in asked] if isinstance(asked, list) else [],
+        [CallResponse.model_validate(one) for one in given] if isinstance(given, list) else [],
+    )
 
 
 def _shown(verdicts: Sequence[Verdict]) -> JsonObject:

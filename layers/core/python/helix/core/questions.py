@@ -166,30 +166,29 @@ def timeout_of(questions: Sequence[AskedQuestion]) -> tuple[float | None, OnTime
     return first.timeout_s, policy
 
 
-def with_defaults(questions: Sequence[AskedQuestion]) -> list[AskedQuestion]:
+def with_defaults(questions: Sequence[AskedQuestion], now: float) -> list[AskedQuestion]:
     """Return the questions with the default answers to the open ones."""
-    return [
-        question
-        if question.answered
-        else question.model_copy(update={"answered": True, "data": question.default_answer, "timed_out": True})
-        for question in questions
-    ]
+    given = {"answered": True, "timed_out": True, "at": now}
+    return [q if q.answered else q.model_copy(update={**given, "data": q.default_answer}) for q in questions]
 
 
 def open_questions(questions: Sequence[AskedQuestion]) -> list[AskedQuestion]:
     return [question for question in questions if not question.answered]
 
 
-def with_answers(call_id: str, questions: Sequence[AskedQuestion], data: JsonValue) -> list[AskedQuestion]:
+def with_answers(
+    call_id: str, questions: Sequence[AskedQuestion], data: JsonValue, *, by: str | None, at: float
+) -> list[AskedQuestion]:
     """Return the questions with the answers to the open ones: `data` is the answer to a single one, or a list with an
-    answer to each. Raises `InvalidInputError`, naming the question and the field that does not fit."""
+    answer to each. `by` and `at`: who answered, and when. Raises `InvalidInputError`, naming the question and the field
+    that does not fit."""
     waiting = open_questions(questions)
     if len(waiting) > 1 and (not isinstance(data, list) or len(data) != len(waiting)):
         raise InvalidInputError(
             f"call {call_id!r} asks {len(waiting)} questions: data must be a list with an answer to each, in their order"
         )
-    given = data if len(waiting) > 1 and isinstance(data, list) else [data]
-    answers = iter(given)
+    answers = iter(data if len(waiting) > 1 and isinstance(data, list) else [data])
+    given = {"answered": True, "problem": None, "by": by, "at": at}
     found: list[AskedQuestion] = []
     for question in questions:
         if not question.answered:
@@ -197,7 +196,7 @@ def with_answers(call_id: str, questions: Sequence[AskedQuestion], data: JsonVal
             if problems := schema_problems(question.answer_schema, value, "the answer"):
                 text = question.text[:80]
                 raise InvalidInputError(f"the answer to {text!r} does not fit its schema: {'; '.join(problems)}")
-            question = question.model_copy(update={"answered": True, "data": value, "problem": None})
+            question = question.model_copy(update={**given, "data": value})
         found.append(question)
     return found
 

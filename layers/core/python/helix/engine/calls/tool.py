@@ -337,7 +337,8 @@ async def _done(run: RunContext, row: CallRow, outcome: ToolOutcome) -> CallRow:
     if outcome.questions is not None:
         seconds, policy = timeout_of(outcome.questions)
         deadline = None if seconds is None else run.now() + seconds
-        changes: dict[str, Any] = {"state": "asked", "ask": "question", "questions": outcome.questions, "reason": None}
+        asked = [q if q.answered else q.model_copy(update={"round": row.claim}) for q in outcome.questions]
+        changes: dict[str, Any] = {"state": "asked", "ask": "question", "questions": asked, "reason": None}
         changes |= {"owner": None, "deadline": deadline, "on_timeout": policy, "usage": usage}
         return row.model_copy(update=changes)
     outcome, files = await _take_files(run, outcome)

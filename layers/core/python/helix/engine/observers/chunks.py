@@ -149,6 +149,7 @@ def _tool_start(row: CallRow, arguments: Any) -> ToolStartChunk:
         arguments=arguments,
         edited=edited,
         questions=row.questions,
+        responses=row.responses,
     )
 
 
@@ -285,6 +286,8 @@ def _result(stream: RunStream, row: CallRow, version: int = 0, arguments: JsonOb
         error=error,
         arguments=arguments,
         files=row.files,
+        questions=row.questions,
+        responses=row.responses,
     )
     chunks: list[AnyChunk] = [*_verdicts(row), chunk]
     if row.child is not None and row.claim > 0 and row.by != "plan":
