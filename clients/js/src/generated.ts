@@ -19,6 +19,7 @@ export interface Protocol {
  * Chunks by their `type`.
  */
 export interface Chunks {
+  call_reminder: CallReminderChunk;
   checkpoint_created: CheckpointCreatedChunk;
   context_changed: ContextChangedChunk;
   custom: CustomEventChunk;
@@ -42,6 +43,68 @@ export interface Chunks {
   tool_approval_request: ToolApprovalRequestChunk;
   tool_end: ToolEndChunk;
   tool_start: ToolStartChunk;
+}
+/**
+ * A reminder of a call that still waits for a person or the client. It comes after the run has paused. Its `attempt` is
+ * the number of the reminder.
+ */
+export interface CallReminderChunk {
+  /**
+   * The session id of the agent that wrote the chunk, equal to `session_id`.
+   */
+  agent_id: string;
+  /**
+   * The name of the agent that wrote the chunk.
+   */
+  agent_type: string;
+  /**
+   * The number of the attempt at the step. For chunks of a tool call, the number of the call's claim.
+   */
+  attempt: number;
+  /**
+   * The time (Unix seconds) when the wait ends without a response. None: never.
+   */
+  expires_at: number | null;
+  /**
+   * The response that the call waits for, as in `tool_approval_request`.
+   */
+  kind: "approval" | "client" | "unknown" | "question";
+  /**
+   * The number of the reminder, starting at 1 for each call.
+   */
+  number: number;
+  /**
+   * The run that wrote the chunk.
+   */
+  run_id: string;
+  /**
+   * The position of the chunk in the stream: 1, 2, 3, ... without gaps across all runs and sub-agents.
+   */
+  sequence: number;
+  /**
+   * The session that wrote the chunk: the root session, or a sub-agent's session, which writes to its root's stream.
+   */
+  session_id: string;
+  /**
+   * The step that the chunk belongs to. 0 for chunks about the run as a whole.
+   */
+  step: number;
+  /**
+   * The time when the writer created the chunk, in Unix seconds.
+   */
+  timestamp: number;
+  /**
+   * The id of the call, unique in its session.
+   */
+  tool_call_id: string;
+  /**
+   * The tool that the model called.
+   */
+  tool_name: string;
+  /**
+   * The tag of this chunk on the wire.
+   */
+  type: "call_reminder";
 }
 /**
  * A notice that a checkpoint is durable.
@@ -2989,7 +3052,8 @@ export interface ToolCallRequest {
 }
 /**
  * The result of a tool call. `metadata` has what people did: `edited` (`EditedArguments`) if the call's arguments were
- * changed, `questions` (a list of `AskedQuestion`) and `responses` (a list of `CallResponse`).
+ * changed, `questions` (a list of `AskedQuestion`), `responses` (a list of `CallResponse`) and `reminded` (the number of
+ * reminders).
  */
 export interface ToolResultMessage {
   /**
@@ -3234,6 +3298,14 @@ export interface Pending {
    * Why the tool's rule requires approval. None if the rule gives no reason.
    */
   reason: string | null;
+  /**
+   * The time (Unix seconds) of the next reminder. None: there is none.
+   */
+  remind_at: number | null;
+  /**
+   * The number of reminders so far.
+   */
+  reminded: number;
   /**
    * For `question`, a number that grows with each round of questions of the call. A response may name it, so that a repeated response never answers a later question. 0 for other kinds.
    */
@@ -5108,6 +5180,13 @@ export type StreamChunk = Chunks[keyof Chunks];
 
 /** The fields that the AI SDK encoder sends as the transient part `data-<type>`, by the type of the chunk. */
 export const UI_FIELDS: Readonly<Record<string, readonly string[]>> = {
+  "call_reminder": [
+    "tool_call_id",
+    "tool_name",
+    "kind",
+    "number",
+    "expires_at"
+  ],
   "context_changed": [
     "hidden",
     "cleared",
@@ -5138,6 +5217,7 @@ export const UI_FIELDS: Readonly<Record<string, readonly string[]>> = {
 
 /** The chunks that readers show by this table alone: their type, and the line for people, or "". */
 export const NOTICES = {
+  "call_reminder": "Reminder {number}: {tool_name} ({tool_call_id}) still waits.",
   "run_superseded": ""
 } as const;
 
@@ -5242,6 +5322,11 @@ export const DEFAULTS: {
     "by": null
   },
   "types": {
+    "call_reminder": {
+      "expires_at": null,
+      "kind": "approval",
+      "number": 1
+    },
     "context_changed": {
       "cause": "policy",
       "cleared": 0,

@@ -19,6 +19,7 @@ from helix.core.messages import AskedQuestion, CallResponse, Edit
 from helix.core.output_chunks import OutputChunk as OutputChunk
 from helix.core.output_chunks import OutputDeltaChunk as OutputDeltaChunk
 from helix.core.usage import Usage
+from helix.core.wait_chunks import CallReminderChunk as CallReminderChunk
 
 _ChunkT = TypeVar("_ChunkT", bound=ChunkBase)
 
@@ -320,7 +321,7 @@ AnyChunk: TypeAlias = (
     | CustomEventChunk | StatePatchChunk | ErrorChunk | OutputChunk | RunInterruptedChunk | RunResumedChunk
     | CheckpointCreatedChunk | RunPausedChunk | RunSupersededChunk | StepCommittedChunk | StepDiscardedChunk
     | StreamResyncChunk | ToolApprovalRequestChunk | RunQueuedChunk | ContextChangedChunk | MessageQueuedChunk
-    | OutputDeltaChunk
+    | OutputDeltaChunk | CallReminderChunk
 )  # fmt: skip
 KnownChunk = Annotated[AnyChunk, Field(discriminator="type")]
 

@@ -165,6 +165,12 @@ class CallRow(Stored):
     on_timeout: Literal["deny", "fail", "default"] = "deny"
     """The policy for an `asked` call at its deadline. `deny` fails the call, `fail` also the run, and `default` gives the
     questions their default answers."""
+    remind_at: list[float] = Field(default_factory=list)
+    """The times of the reminders to come of an `asked` call, earliest first (Unix seconds)."""
+    reminded: int = 0
+    """The number of reminders that were recorded while the call waited."""
+    reminded_at: float | None = None
+    """The time of the last one (Unix seconds). None without reminders."""
     deaths: int = 0
     """The number of workers that died while executing the call. After three deaths the call is not started again."""
     released: bool = False
@@ -210,7 +216,9 @@ def pending_of(row: CallRow) -> Pending:
     """Return the pending response of a call in the state `asked`, as it is stored."""
     pending = Pending(call_id=row.call_id, tool_name=row.tool_name, kind=row.ask or "approval", reason=row.reason)
     pending = pending.model_copy(
-        update={"expires_at": row.deadline} | ({"round": row.claim} if row.ask == "question" else {})
+        update={"expires_at": row.deadline, "remind_at": row.remind_at[0] if row.remind_at else None}
+        | {"reminded": row.reminded}
+        | ({"round": row.claim} if row.ask == "question" else {})
     )
     if row.edited is None:
         return pending
@@ -288,10 +296,10 @@ def message_of(entry: AnyEntry, lineage: int, index: int) -> UserMessage | Assis
 
 
 def _waits(row: CallRow) -> JsonObject:
-    """Return the metadata of a call that waited for people: its questions, and the responses."""
+    """Return the metadata of a call that waited for people: its questions, the responses and the number of reminders."""
     asked: list[JsonValue] = [one.model_dump(mode="json", exclude_defaults=True) for one in row.questions]
     given: list[JsonValue] = [one.model_dump(mode="json") for one in row.responses]
-    both: JsonObject = {QUESTIONS: asked, RESPONSES: given}
+    both: JsonObject = {QUESTIONS: asked, RESPONSES: given, "reminded": row.reminded}
     return {name: value for name, value in both.items() if value}
 
 

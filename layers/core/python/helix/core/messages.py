@@ -181,7 +181,8 @@ class AssistantMessage(_Stored):
 
 class ToolResultMessage(_Stored):
     """The result of a tool call. `metadata` has what people did: `edited` (`EditedArguments`) if the call's arguments were
-    changed, `questions` (a list of `AskedQuestion`) and `responses` (a list of `CallResponse`)."""
+    changed, `questions` (a list of `AskedQuestion`), `responses` (a list of `CallResponse`) and `reminded` (the number of
+    reminders)."""
 
     role: Literal["tool"] = "tool"
     """The role of the author, which distinguishes the message types."""

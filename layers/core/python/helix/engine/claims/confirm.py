@@ -151,7 +151,7 @@ def _responded(agent: AnyAgent, row: CallRow, confirmation: Confirmation | Expir
         if row.ask is not None and (row.ask != "question" or not confirmation.approved):
             given = CallResponse(kind=row.ask, approved=confirmation.approved, by=confirmation.by, at=now)
             new = new.model_copy(update={"responses": [*row.responses, given]})
-    return new.model_copy(update={"deadline": None})
+    return new.model_copy(update={"deadline": None, "remind_at": []})
 
 
 def _expired(row: CallRow, now: float) -> CallRow:
