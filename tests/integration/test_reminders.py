@@ -14,12 +14,14 @@ from tests.support_run import Text, World, a_tool, agent, call, calls, history, 
 from helix import Confirmation, Question, ToolContext, tool
 from helix.core.delivery import Delivery
 from helix.core.errors import DefinitionError, InvalidInputError
+from helix.core.sequencer import Head, StreamRecord, admit
 from helix.core.tools import create_sub_agent_tool
 from helix.engine.claims.reminders import AGAIN_S, AT_ONCE
 from helix.engine.claims.timeouts import end_wait
 from helix.engine.observers import record
 from helix.sessions.sweep import sweep
 from helix.testing.clocks import ShiftedClock
+from helix.testing.invariants import check_session
 
 FIRST_S, SECOND_S = 100.0, 200.0
 
@@ -79,6 +81,7 @@ async def test_each_reminder_is_recorded_once(world: World) -> None:
     assert (await result_of(await handle.answer("call_0"))).output == "done"
     (message,) = [one for one in await history(executor, session_id) if one.role == "tool"]
     assert (message.content, message.metadata["reminded"]) == ("paid rent", 2)
+    await check_session(executor.store, executor.streams, session_id, at_rest=True)
     chunks = [m.parsed() for m in await executor.streams.read(session_id) if m.kind == "chunk"]
     assert [chunk.sequence for chunk in of_type(chunks, "call_reminder")] == sorted(
         chunk.sequence for chunk in of_type(chunks, "call_reminder")
@@ -212,6 +215,33 @@ async def test_a_ruling_on_a_sub_agents_approval_has_its_own_limit(world: World)
     assert (await ended(executor, handle.session_id)).status == "completed"
     assert await reminded(executor, handle.session_id) == [1]
     assert results(await history(executor, handle.session_id)) == ['{"error":"denied: no answer came in time"}']
+
+
+def test_the_log_takes_a_reminder_once_and_only_while_its_run_is_paused() -> None:
+    def record(kind: Any, turn: int = 1, **more: Any) -> StreamRecord:
+        return StreamRecord(session_id="s", run_id=f"r{turn}", turn=turn, kind=kind, chunks=[{"type": kind}], **more)
+
+    def reminder(number: int, turn: int = 1) -> StreamRecord:
+        return record("call", turn, attempt=number, call_id="reminder:c")
+
+    def admitted(*records: StreamRecord) -> list[str | None]:
+        head = Head()
+        for one in records[:-1]:
+            head, _ = admit("s", head, [one])
+        return [message.kind for message in admit("s", head, records[-1:])[1]]
+
+    begun, paused = record("run", mark="started"), record("run", mark="paused", status="paused")
+    assert admitted(begun, paused, reminder(1)) == ["chunk"]
+    assert admitted(begun, paused, reminder(1), reminder(2)) == ["chunk"]
+    for dropped in (
+        [begun, paused, reminder(1), reminder(1)],
+        [begun, paused, reminder(2), reminder(1)],
+        [begun, record("run", mark="end", status="completed"), reminder(1)],
+        [begun, paused, record("run", 2, mark="started"), reminder(1)],
+        [begun, paused, reminder(1, turn=2)],
+        [begun, paused, record("call", attempt=1, call_id="c")],
+    ):
+        assert admitted(*dropped) == []
 
 
 def test_reminders_that_cannot_be() -> None:
