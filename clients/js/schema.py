@@ -23,7 +23,7 @@ from helix.core.chunk_envelope import ChunkBase, NoticeChunk
 from helix.core.chunks import CHUNK_CLASSES
 from helix.core.files import FilePart
 from helix.core.handles import AgentResult
-from helix.core.messages import AskedQuestion
+from helix.core.messages import AskedQuestion, CallResponse
 from helix.core.refusals import RemoteError
 from helix.core.replies import REPLIES
 from helix.core.requests import AnyRequest
@@ -108,6 +108,7 @@ def schema() -> dict[str, Any]:
             "usage": _defaults(Usage),
             "file": _defaults(FilePart),
             "question": _defaults(AskedQuestion),
+            "response": _defaults(CallResponse),
             "types": {kind: own for kind, cls in chunks.items() if (own := _own_defaults(cls))},
         },
         "ui_fields": {kind: cls.ui_fields for kind, cls in chunks.items() if cls.ui_fields},

@@ -7,6 +7,7 @@ and no credentials are needed. Commands run without a provider, as on a new mach
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import os
 import re
@@ -113,18 +114,29 @@ async def test_hooks_are_called_with_what_is_documented() -> None:
         ctx.update_state(lambda seen: setattr(seen, "n", 1))
         return "seen"
 
+    @tool(require_approval=True, remind_s=0.1)
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
     config = LLMConfig(model="scripted")
     child = Agent(name="child", system_prompt="C.", output_schema=Seen, llm_config=config)
-    tools = [look, create_sub_agent_tool(child)]
+    tools = [look, pay, create_sub_agent_tool(child)]
     agent = Agent(name="parent", system_prompt="P.", tools=tools, state_schema=Seen, llm_config=config)
     calls = [{"name": "look"}, {"name": "subagent__child", "arguments": {"message": "Go."}}]
     model = ScriptedModel(
-        {"parent": [{"tool_calls": calls}, "Done.", {"error": "no"}], "child": [{"output": {"n": 2}}]}
+        {
+            "parent": [{"tool_calls": calls}, "Done.", {"error": "no"}, {"tool_calls": [{"name": "pay"}]}],
+            "child": [{"output": {"n": 2}}],
+        }
     )
     hooks = {name: hear(name) for name in documented}
     async with LocalExecutor(":memory:", model=model, hooks=hooks) as executor:
-        for _ in range(2):
-            await (await executor.execute(agent, "Go.", session_id="s")).result()
+        for session_id in ("s", "s", "waits"):
+            await (await executor.execute(agent, "Go.", session_id=session_id)).result()
+        async with asyncio.timeout(20):
+            while "on_reminder" not in heard:  # the timer of the executor calls it
+                await asyncio.sleep(0.02)
     assert heard == documented
 
 

@@ -21,6 +21,7 @@ from tests.e2e.iam_bench import FAR, event_of
 from tests.e2e.iam_roles import Right, Roles
 from tests.support.cloud_agents.plans import ask, call, finish, plan, say, use
 from tests.support.offline_cloud import CloudForTests
+from tests.support_run import eventually
 
 from helix.cli.cloud.stack import read_stage
 from helix.cli.cloud.stopping import Stopping, schedules_off, schedules_on
@@ -251,3 +252,53 @@ async def test_a_wait_that_nobody_answers(play: Play) -> None:
     await play.quiet()
     messages = (await play.executor.sessions.get_messages(play.session)).messages
     assert [message.content for message in messages][-2:] == ['{"error":"denied: no answer came in time"}', "Then not."]
+
+
+async def test_a_sub_agents_wait_that_nobody_answers(play: Play) -> None:
+    """The sweep after its deadline denies the sub-agent's call. The sub-agent goes on, and its parent with it."""
+    boss = play.executor.agents.named("boss")
+    child = plan(use(call("hasty", topic="x")), finish(summary="not done"))
+    steps = plan(use(ask("helper", child)), finish(summary="without it"))
+    await play.executor.execute(boss, steps, session_id=play.session)
+    assert await play.status("paused")
+    (waits,) = (await play.executor.sessions.get(play.session)).pending
+    below = await child_of(play)
+    (pending,) = (await play.executor.sessions.get(below)).pending
+    assert (waits.kind, waits.child_session_id, pending.tool_name) == ("child", below, "hasty")
+    assert waits.expires_at is None and pending.expires_at is not None
+    await asyncio.sleep(max(0.0, pending.expires_at - time.time()) + 0.1)
+    await play.minute()
+    await play.status("completed")
+    await play.quiet()
+    messages = (await play.executor.sessions.get_messages(below)).messages
+    assert '{"error":"denied: no answer came in time"}' in [message.content for message in messages]
+    assert (await play.executor.sessions.get(play.session)).output == {"summary": "without it", "sources": []}
+
+
+async def test_a_reminder_of_a_call_that_waits(play: Play) -> None:
+    """The sweep records it once, on the stream of the paused session and in the call's row."""
+    talker = play.executor.agents.named("talker")
+    steps = plan(use(call("patient", topic="x")), say("At last."))
+    handle = await play.executor.execute(talker, steps, session_id=play.session)
+    assert await play.status("paused")
+    (pending,) = (await play.executor.sessions.get(play.session)).pending
+    assert pending.remind_at is not None and pending.reminded == 0
+    await asyncio.sleep(max(0.0, pending.remind_at - time.time()) + 0.1)
+
+    async def reminders() -> list[int]:
+        read = await play.executor.streams.read(play.session)
+        chunks = [message.chunk for message in read if message.chunk is not None]
+        return [int(str(chunk.get("number", 1))) for chunk in chunks if chunk["type"] == "call_reminder"]
+
+    async def shown() -> bool:
+        return await reminders() != []
+
+    await play.minute()
+    await eventually(shown)
+    await play.minute()
+    (pending,) = (await play.executor.sessions.get(play.session)).pending
+    assert (pending.reminded, pending.remind_at) == (1, None)
+    await handle.answer("call_0")
+    await play.status("completed")
+    await play.quiet()
+    assert await reminders() == [1]

@@ -13,11 +13,12 @@ from tests.support import worker_agents
 from tests.support.alerts import raise_alert
 from tests.support.worker_agents import logged
 from tests.support_fleet import PATIENCE_S, asked, processes_of, seen
+from tests.support_run import eventually
 
 from helix import SQLiteStateStore
 from helix.adapters.system import SystemClock
 from helix.compat.teleon import TokenTracker, get_token_tracker
-from helix.core.errors import AgentNotFoundError, DefinitionError, InvalidInputError
+from helix.core.errors import AgentNotFoundError, CallNotPendingError, DefinitionError, InvalidInputError
 from helix.core.health import CheckType, HealthCheck
 from helix.fleet import (
     AgentStoppedError,
@@ -51,6 +52,34 @@ async def test_runs_are_executed_by_a_process(runtime_of: MakeRuntime, tmp_path:
     assert status["processes"][0]["process_id"] == process_id
     assert status["processes"][0]["pid"] not in (None, os.getpid())
     assert "serves steady" in runtime.processes.read_log(process_id)
+
+
+@pytest.mark.parametrize("seat", ["aisle", "window"])  # for a window seat, the process dies once it has the answer
+async def test_a_tool_in_a_process_asks(runtime_of: MakeRuntime, tmp_path: Path, seat: str) -> None:
+    runtime = runtime_of()
+    await runtime.register_agent("steady", worker_agents.steady, ResourceConfig(min_instances=1, max_instances=1))
+    await runtime.start()
+    await runtime.start_agent("steady")
+    handle = await runtime.execute("steady", "tool book")
+    (pending,) = (await handle.result(PATIENCE_S)).pending
+    assert [question.text for question in pending.questions] == ["Which seat?"]
+    with pytest.raises(InvalidInputError, match="must be one of 'window', 'aisle'"):
+        await handle.answer("call_0", data="roof", round=pending.round)
+    handle = await handle.answer("call_0", data=seat, round=pending.round)
+    (again,) = (await handle.result(PATIENCE_S)).pending
+    assert [question.text for question in again.questions] == ["For whom?"] and again.round > pending.round
+    with pytest.raises(CallNotPendingError):
+        await handle.answer("call_0", data=seat, round=pending.round)
+
+    async def reminded() -> bool:
+        return (await runtime.executor.sessions.get(handle.session_id)).pending[0].reminded == 1
+
+    await eventually(reminded)  # by the sweep of the runtime
+    handle = await handle.answer("call_0", data="Ada", round=again.round)
+    assert (await handle.result(PATIENCE_S)).status == "completed"
+    messages = (await runtime.executor.sessions.get_messages(handle.session_id)).messages
+    assert [m.content for m in messages if m.role == "tool"] == [f"{seat} for Ada"]
+    assert logged(tmp_path).count("book") == (3 if seat == "aisle" else 4)
 
 
 async def test_starting_twice_starts_no_more(runtime_of: MakeRuntime) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 from tests.fleet.conftest import MakeYard
 from tests.support_fleet import PATIENCE_S
-from tests.support_run import Gate, Text, a_tool, agent, call, calls, gated
+from tests.support_run import Gate, Text, a_tool, agent, call, calls, eventually, gated
 
-from helix import Confirmation, create_sub_agent_tool
+from helix import Confirmation, Question, create_sub_agent_tool
 
 
 async def test_text_and_tools_side_by_side(make: MakeYard) -> None:
@@ -95,6 +95,35 @@ async def test_an_approval_pauses_the_run_and_an_answer_goes_on(make: MakeYard) 
     assert (paused.status, [p.call_id for p in paused.pending], ran) == ("paused", ["call_0"], [])
     again = await handle.resume(confirmation=Confirmation(tool_call_id="call_0", approved=True))
     assert ((await again.result(PATIENCE_S)).output, ran) == ("Done.", ["act"])
+
+
+async def test_a_question_and_its_answer_are_of_two_workers(make: MakeYard) -> None:
+    entered: list[str] = []
+
+    async def ask(given: Any, ctx: Any) -> str:
+        entered.append("ask")
+        first = await ctx.ask(Question("First?"))
+        return f"{first} {await ctx.ask(Question('Second?', timeout_s=0.3, on_timeout='default', default='two'))}"
+
+    who = agent(tools=[a_tool("ask", ask)])
+    yard = make(who, script=[calls(call("ask")), "Done."])
+    first = yard.serve(yard.worker("w1"))
+    handle = await yard.executor.execute(who, "go")
+    (pending,) = (await handle.result(PATIENCE_S)).pending
+    await yard.rested()
+    first.cancel()
+    yard.serve(yard.worker("w2"))
+    again = await handle.answer("call_0", data="one", round=pending.round)
+    assert (await again.result(PATIENCE_S)).status == "paused"
+
+    async def ended() -> bool:
+        await yard.sweep()
+        return (await yard.executor.sessions.get(handle.session_id)).status == "completed"
+
+    await eventually(ended)
+    messages = (await yard.executor.sessions.get_messages(handle.session_id)).messages
+    assert ([m.content for m in messages if m.role == "tool"], entered) == (["one two"], ["ask"] * 3)
+    await yard.check(handle.session_id)
 
 
 async def test_a_long_run_rolls_over_to_its_next_part(make: MakeYard) -> None:

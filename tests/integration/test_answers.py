@@ -255,7 +255,11 @@ async def test_an_approval_may_change_the_arguments(world: World) -> None:
     assert asked.arguments == {"text": "rent"}
     (result,) = [message for message in messages if message.role == "tool"]
     assert result.content == "paid half"
-    assert result.metadata == {"edited": {"by": "ada", "at": start.edited.at, "arguments": {"text": "half"}}}
+    at = start.edited.at
+    assert result.metadata == {
+        "edited": {"by": "ada", "at": at, "arguments": {"text": "half"}},
+        "responses": [{"kind": "approval", "approved": True, "by": "ada", "at": at}],
+    }
     noted = 'paid half\n[A person changed the arguments of this call before it was executed: {"text":"half"}]'
     assert model.requests[1].messages[-1].content == noted
     reread = ScriptedModel(["and on"], record=True)

@@ -177,9 +177,17 @@ async def test_an_mcp_client_without_forms_gets_the_questions() -> None:
             for data in ("aisle", [{"size": "large", "count": 2}, "thanks"]):
                 (pending,) = paused["pending"]
                 given = {"session_id": paused["session_id"], "run_id": paused["run_id"], "call_id": pending["call_id"]}
-                paused = (
-                    await client.call_tool("helix__answer", {**given, "approved": True, "data": data})
-                ).structured_content
+                given |= {"approved": True, "data": data}
+                refused = await client.call_tool("helix__answer", given)
+                assert refused.is_error and f"asks round {pending['round']} now" in getattr(
+                    refused.content[0], "text", ""
+                )
+                for late in (pending["round"] - 1, pending["round"] + 1):
+                    refused = await client.call_tool("helix__answer", {**given, "round": late})
+                    text = f"round {late} of call 'call_0' does not wait, and nothing was stored"
+                    assert refused.is_error and text in getattr(refused.content[0], "text", "")
+                answer = {**given, "round": pending["round"]}
+                paused = (await client.call_tool("helix__answer", answer)).structured_content
     assert [each["text"] for each in pending["questions"]] == ["Which meal?", "A note?"]
     assert (paused["status"], paused["output"]) == ("completed", "Done.")
 

@@ -46,6 +46,7 @@ CHUNKS: dict[str, tuple[list[c.StreamChunk], c.StreamChunk]] = {
     "step_discarded": ([TEXT], c.StepDiscardedChunk(reason="lost", **STEP)),
     "stream_resync": ([TEXT], c.StreamResyncChunk(reason="chunks were lost")),
     "tool_approval_request": ([TEXT, COMMITTED], c.ToolApprovalRequestChunk(**CALL)),
+    "call_reminder": ([], c.CallReminderChunk(tool_call_id="c", tool_name="pay", number=2)),
     "run_queued": ([], c.RunQueuedChunk(queued=2, expires_at=1.0)),
     "context_changed": ([], c.ContextChangedChunk(hidden=4, cleared=4, summary="Tea.", step=1)),
     "message_queued": ([], c.MessageQueuedChunk(queued_id="q", state="delivered", content="Wait.")),

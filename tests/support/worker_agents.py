@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from helix import Agent, AgentClient, LLMConfig, ScriptedModel, ToolContext, create_sub_agent_tool, tool
+from helix import Agent, AgentClient, LLMConfig, Question, ScriptedModel, ToolContext, create_sub_agent_tool, tool
 from helix.core.messages import AssistantMessage, UserMessage
 from helix.core.registry import AgentRegistry
 
@@ -107,6 +107,16 @@ async def borrow(ctx: ToolContext[Any, int]) -> int:
     return ctx.deps
 
 
+@tool
+async def book(ctx: ToolContext) -> str:
+    """Ask twice, then book."""
+    log("book")
+    seat = await ctx.ask(Question("Which seat?", choices=["window", "aisle"]))
+    if seat == "window" and log("dies") == 1:
+        os._exit(7)
+    return f"{seat} for {await ctx.ask(Question('For whom?', remind_s=0.5, timeout_s=60))}"
+
+
 async def answer(request: Any) -> Any:
     asked = [message for message in request.messages if isinstance(message, UserMessage)][-1]
     since = request.messages[request.messages.index(asked) :]
@@ -139,7 +149,7 @@ steady = Agent(
     name="steady",
     system_prompt="Work.",
     llm_config=LLMConfig(model="scripted", max_output_tokens=5000),
-    tools=[note, hog, die, burn, swallow, deaf, borrow, create_sub_agent_tool(leaf)],
+    tools=[note, hog, die, burn, swallow, deaf, borrow, book, create_sub_agent_tool(leaf)],
     deps=pool,
 )
 

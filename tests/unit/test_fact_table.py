@@ -21,7 +21,7 @@ ROWS = [
 FACTS = {name for row in ROWS for name in re.findall(r"`(\w+)`", row[0])}
 OBSERVERS: dict[str, tuple[int, tuple[Callable[..., Any], ...]]] = {
     "stream": (1, (chunks.put_chunks, chunks._put_call_chunks)),
-    "hooks": (2, (hooks.call_hooks,)),
+    "hooks": (2, (hooks.call_hooks, hooks._call_about_call)),
     "metrics": (3, (telemetry.record_metrics,)),
     "spans": (4, (telemetry.record_spans,)),
 }

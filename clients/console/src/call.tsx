@@ -2,9 +2,9 @@
 import { useEffect, useState } from "preact/hooks";
 import { ApprovalForm } from "./approval.tsx";
 import { QuestionForm } from "./question.tsx";
-import { type Call, SUBAGENT } from "./fold.ts";
+import { type Call, type CallResponse, SUBAGENT } from "./fold.ts";
 import { Files } from "./files.tsx";
-import { count, inline, parsed } from "./format.ts";
+import { clock, count, inline, parsed } from "./format.ts";
 import { type DrawnGiven, Items } from "./items.tsx";
 import { Code, Icon, Text } from "./pieces.tsx";
 import { loadChild } from "./session.ts";
@@ -17,9 +17,40 @@ const WORDS: Record<Call["state"], string> = {
   failed: "failed",
 };
 
-type Given = Omit<DrawnGiven, "item"> & { call: Call };
+/** What people said to a call, by what it waited for: yes, and no. */
+const RESPONSES: Record<CallResponse["kind"], [string, string]> = {
+  approval: ["Approved", "Denied"],
+  client: ["Result given", "Failure reported"],
+  unknown: ["Run again, as ruled", "Outcome ruled"],
+  question: ["Answered", "Not answered"],
+};
 
-export function CallView({ call, rev, session, target }: Given) {
+/** Who gave a response, and when. */
+function Given({ word, by, at }: { word: string; by: string | null; at: number | null }) {
+  return (
+    <p class="quiet given">
+      {word}
+      {by !== null && (
+        <>
+          {" by "}
+          <Text of={by} />
+        </>
+      )}
+      {at !== null && at > 0 && (
+        <>
+          {" on "}
+          <time dateTime={new Date(at * 1000).toISOString()}>
+            {new Date(at * 1000).toISOString().slice(0, 10)}, {clock(at)}
+          </time>
+        </>
+      )}
+    </p>
+  );
+}
+
+type DrawnCall = Omit<DrawnGiven, "item"> & { call: Call };
+
+export function CallView({ call, rev, session, target }: DrawnCall) {
   const agent = call.name.startsWith(SUBAGENT) || call.child !== undefined;
   const output = call.name === "__finish__";
   const name = output ? "output" : (call.child?.agent ?? (agent ? call.name.slice(SUBAGENT.length) : call.name));
@@ -59,7 +90,7 @@ export function CallView({ call, rev, session, target }: Given) {
   );
 }
 
-function Body({ call, rev, session, target }: Given) {
+function Body({ call, rev, session, target }: DrawnCall) {
   const { child } = call;
   const result = call.error ?? (typeof call.result === "string" ? parsed(call.result) : call.result);
   return (
@@ -75,8 +106,12 @@ function Body({ call, rev, session, target }: Given) {
               <h4>
                 <Text of={question.text} />
               </h4>
-              <Code of={question.data} label={`Answer to ${question.text}`} />
+              {question.answered ? <Code of={question.data} label={`Answer to ${question.text}`} /> : <p class="quiet">No answer.</p>}
+              {question.answered && <Given word={question.timed_out ? "The default, because no answer came in time," : "Answered"} by={question.by} at={question.at} />}
             </>
+          ))}
+          {call.responses.map((response) => (
+            <Given word={(RESPONSES[response.kind] ?? RESPONSES.approval)[response.approved ? 0 : 1]} by={response.by} at={response.at} />
           ))}
           <h4>Arguments{call.edited ? `, edited by ${call.edited.by ?? "the operator"}` : ""}</h4>
           <Code of={call.arguments} label={`Arguments of ${call.name}`} />

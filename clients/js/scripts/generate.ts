@@ -63,6 +63,7 @@ export const DEFAULTS: {
   usage: object;
   file: object;
   question: object;
+  response: object;
   types: Record<string, object>;
 } = ${JSON.stringify(schema.defaults, null, 2)};
 `;

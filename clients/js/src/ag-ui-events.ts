@@ -4,12 +4,12 @@ import { type AgUiMessage, AgUiMessages } from "./ag-ui-messages.ts";
 import { answerId, Answers, type Writer, writerOf } from "./ag-ui-writers.ts";
 import type { CallChange, Change, Of, RunBegan, RunEnded, StepChange } from "./conversation/changes.ts";
 import { Conversation } from "./conversation/conversation.ts";
-import type { Call } from "./conversation/items.ts";
+import type { Call, Step } from "./conversation/items.ts";
 import { HelixError } from "./errors.ts";
 import { DEFAULTS, UI_FIELDS } from "./generated.ts";
 import { agUiParts } from "./message-parts.ts";
 import { applyPatches, type JsonObject } from "./patches.ts";
-import { answersSchema, questionId, shownQuestion } from "./question-parts.ts";
+import { answeredRounds, answersSchema, QUESTION, questionId, shownQuestion } from "./question-parts.ts";
 import { shownCall } from "./turns.ts";
 import { NO_USAGE, type Usage, usageFields, withUsage } from "./usage.ts";
 import type { StreamMessage } from "./wire.ts";
@@ -326,7 +326,8 @@ export class AgUiEncoder {
     switch (change.type) {
       case "CallStarted":
         this.#asked.delete(questionId(this.#idOf(change.call), change.call.round));
-        return this.#showCall(writer, change.call);
+        this.#showCall(writer, change.call);
+        return this.#showAnswers(writer, change.call);
       case "CallAsked":
         return this.#ask(writer, change.call);
       case "CallEnded":
@@ -367,12 +368,16 @@ export class AgUiEncoder {
   }
 
   #showCall(writer: Writer, call: Call): void {
-    const { step, name: toolCallName } = call;
     const [toolCallId, delta] = [this.#idOf(call), JSON.stringify(call.arguments)];
     if (this.#talk.hasCall(toolCallId)) {
       if (this.#talk.changeArguments(toolCallId, delta)) this.#snapshot();
       return;
     }
+    this.#emitCall(writer, call.step, { toolCallId, toolCallName: call.name, delta });
+  }
+
+  #emitCall(writer: Writer, step: Step, call: { toolCallId: string; toolCallName: string; delta: string }): void {
+    const { toolCallId, toolCallName, delta } = call;
     const parentMessageId = answerId(step, step.state === "committed" ? step.attempt : 0);
     const tag = this.#answers.owners.get(parentMessageId) ?? writer.tag;
     this.#answers.owners.set(parentMessageId, tag);
@@ -380,6 +385,17 @@ export class AgUiEncoder {
     this.#emit("TOOL_CALL_ARGS", undefined, { toolCallId, delta, ...tag });
     this.#emit("TOOL_CALL_END", undefined, { toolCallId, ...tag });
     this.#talk.addCall(parentMessageId, toolCallId, toolCallName, delta, tag);
+  }
+
+  /** Show each answered round of questions as a call of its own with the answers, as the stored conversation does. */
+  #showAnswers(writer: Writer, call: Call): void {
+    for (const { id: toolCallId, text: delta, result } of answeredRounds(this.#idOf(call), call.questions)) {
+      if (this.#talk.hasCall(toolCallId)) continue;
+      this.#emitCall(writer, call.step, { toolCallId, toolCallName: QUESTION, delta });
+      const { id: messageId, role, content } = result;
+      this.#emit("TOOL_CALL_RESULT", writer, { messageId, toolCallId, role, content });
+      this.#talk.addResult(messageId, toolCallId, content, writer.tag);
+    }
   }
 
   #endCall(writer: Writer, call: Call): void {
@@ -390,6 +406,7 @@ export class AgUiEncoder {
     if (this.#results.has(toolCallId)) return;
     this.#results.add(toolCallId);
     if (!this.#talk.hasCall(toolCallId)) this.#showCall(writer, call);
+    this.#showAnswers(writer, call);
     const result = call.result ?? call.error;
     const content = agUiParts(typeof result === "string" ? result : JSON.stringify(result), call.files);
     const given = this.#given.get(toolCallId);

@@ -17,10 +17,11 @@ import type { SessionSnapshot } from "./generated.ts";
 import { agUiContent, agUiParts } from "./message-parts.ts";
 import { type Json, type JsonObject, same } from "./patches.ts";
 import { formatPosition, isBehind, Opened, parsePosition, Places, type Position } from "./positions.ts";
+import { type AnsweredRound, answeredRounds, QUESTION } from "./question-parts.ts";
 import { freshKey } from "./settings.ts";
 import { type Answer, giveAnswers, prefixOf, say, sessionOf, userMessageId } from "./talks.ts";
 import { batchesOf, type Turn, turnOf } from "./turns.ts";
-import type { StreamMessage } from "./wire.ts";
+import { type StreamMessage, waitsIn } from "./wire.ts";
 
 export { AgUiEncoder, type AgUiEncoderOptions } from "./ag-ui-events.ts";
 
@@ -307,33 +308,46 @@ async function messagesBefore(
     before = page.offset;
   }
   const said = had.filter((message) => message.role === "user");
-  return found.map((message, n) => {
+  const rounds = new Map<string, AnsweredRound[]>();
+  for (const message of found) {
+    if (message.role !== "tool") continue;
+    rounds.set(message.tool_call_id, answeredRounds(message.tool_call_id, waitsIn(message).questions));
+  }
+  return found.flatMap((message, n) => {
     const unnamed = `${session.session_id}/${n}`;
     if (message.role !== "user") {
       const step = message.role === "assistant" ? `${session.session_id}/${message.step}/` : undefined;
       const known = had.find(({ id, role }) => role === "assistant" && step !== undefined && id.startsWith(step));
-      return agUiMessage(message, known?.id ?? unnamed);
+      return agUiMessages(message, known?.id ?? unnamed, rounds);
     }
     const own = said.findIndex(({ content }) => wordsIn(content) === message.content);
     const [user] = own < 0 ? [] : said.splice(0, own + 1).slice(-1);
-    return agUiMessage(message, user?.id ?? userMessageId(message));
+    return agUiMessages(message, user?.id ?? userMessageId(message), rounds);
   });
 }
 
-function agUiMessage(message: SessionSnapshot["messages"][number], id: string): AgUiMessage {
+/** The message, after the answers to the call's questions. `rounds`: by call. */
+function agUiMessages(
+  message: SessionSnapshot["messages"][number],
+  id: string,
+  rounds: ReadonlyMap<string, readonly AnsweredRound[]>,
+): AgUiMessage[] {
   if (message.role === "tool") {
     const { tool_call_id: toolCallId, content } = message;
-    return { id: `${toolCallId}/result`, role: "tool", toolCallId, content: agUiParts(content, message.files) };
+    const result = { id: `${toolCallId}/result`, role: "tool", toolCallId, content: agUiParts(content, message.files) };
+    return [...(rounds.get(toolCallId) ?? []).map((round) => round.result), result];
   }
-  if (message.role === "user") return { id, role: "user", content: agUiParts(message.content, message.files) };
+  if (message.role === "user") return [{ id, role: "user", content: agUiParts(message.content, message.files) }];
   const said: AgUiMessage = { id, role: message.role, ...(message.content && { content: message.content }) };
   if (message.role === "assistant" && message.tool_calls.length > 0) {
     said.toolCalls = message.tool_calls.map(({ id, name, arguments: given }) => ({
       ...{ id, type: "function" },
       function: { name, arguments: JSON.stringify(given) },
     }));
+    const asked = message.tool_calls.flatMap((call) => rounds.get(call.id) ?? []);
+    said.toolCalls.push(...asked.map(({ id, text }) => ({ id, type: "function" as const, function: { name: QUESTION, arguments: text } })));
   }
-  return said;
+  return [said];
 }
 
 /** The state that the turn's first run began with; undefined where its checkpoint is gone. */

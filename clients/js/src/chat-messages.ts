@@ -6,11 +6,12 @@ import type { HelixClient } from "./client.ts";
 import { CONTINUES } from "./conversation/changes.ts";
 import { isCut } from "./conversation/items.ts";
 import { addUrls, resultFiles, uiFile } from "./file-urls.ts";
-import type { RunRow, SessionFound } from "./generated.ts";
+import type { AskedQuestion, RunRow, SessionFound } from "./generated.ts";
 import { partsOf } from "./message-parts.ts";
+import { ANSWERED_BY, answersOf, peopleOf, QUESTION, questionId, roundsOf, shownQuestion } from "./question-parts.ts";
 import { userMessageId } from "./talks.ts";
 import { UIMessageEncoder } from "./ui-messages.ts";
-import { messageOf, type StreamMessage } from "./wire.ts";
+import { messageOf, type StreamMessage, waitsIn } from "./wire.ts";
 
 const [RUNS, MESSAGES, CHUNKS] = [100, 100, 500];
 const REWINDS: ReadonlySet<string> = new Set(["from_checkpoint", "from_start"]);
@@ -174,6 +175,13 @@ function historyMessages(session_id: string, history: readonly Stored[], runId?:
       const call = calls.get(stored.tool_call_id);
       if (call === undefined) continue;
       Object.assign(call, resultOf(stored));
+      const { questions, responses } = waitsIn(stored);
+      found.at(-1)!.parts.push(...questionParts(stored, questions));
+      const people = peopleOf(stored.tool_call_id, questions, responses);
+      if (Object.keys(people).length > 0) {
+        const metadata = found.at(-1)!.metadata as Record<string, object>;
+        metadata[ANSWERED_BY] = { ...metadata[ANSWERED_BY], ...people };
+      }
       found.at(-1)!.parts.push(...resultFiles(stored.files ?? [], session_id, stored.tool_call_id));
     }
   }
@@ -191,6 +199,16 @@ function answerParts(answer: Stored & { role: "assistant" }, calls: Map<string, 
     parts.push(call);
   }
   return parts;
+}
+
+/** The parts of the rounds of questions that the call asked. An unanswered one has the call's error. */
+function questionParts(stored: Stored & { role: "tool" }, questions: readonly AskedQuestion[]): DynamicToolUIPart[] {
+  return roundsOf(questions).map(([round, asked]): DynamicToolUIPart => {
+    const toolCallId = questionId(stored.tool_call_id, round);
+    const about = { type: "dynamic-tool" as const, toolName: QUESTION, toolCallId, input: { questions: asked.map(shownQuestion) } };
+    if (asked.every(({ answered }) => answered)) return { ...about, state: "output-available", output: answersOf(asked) };
+    return { ...about, state: "output-error", errorText: (resultOf(stored) as { errorText?: string }).errorText ?? "" };
+  });
 }
 
 function resultOf({ content, success, metadata }: Stored & { role: "tool" }): object {

@@ -19,6 +19,7 @@ export interface Protocol {
  * Chunks by their `type`.
  */
 export interface Chunks {
+  call_reminder: CallReminderChunk;
   checkpoint_created: CheckpointCreatedChunk;
   context_changed: ContextChangedChunk;
   custom: CustomEventChunk;
@@ -42,6 +43,68 @@ export interface Chunks {
   tool_approval_request: ToolApprovalRequestChunk;
   tool_end: ToolEndChunk;
   tool_start: ToolStartChunk;
+}
+/**
+ * A reminder of a call that still waits for a person or the client. It comes after the run has paused. Its `attempt` is
+ * the number of the reminder.
+ */
+export interface CallReminderChunk {
+  /**
+   * The session id of the agent that wrote the chunk, equal to `session_id`.
+   */
+  agent_id: string;
+  /**
+   * The name of the agent that wrote the chunk.
+   */
+  agent_type: string;
+  /**
+   * The number of the attempt at the step. For chunks of a tool call, the number of the call's claim.
+   */
+  attempt: number;
+  /**
+   * The time (Unix seconds) when the wait ends without a response. None: never.
+   */
+  expires_at: number | null;
+  /**
+   * The response that the call waits for, as in `tool_approval_request`.
+   */
+  kind: "approval" | "client" | "unknown" | "question";
+  /**
+   * The number of the reminder, starting at 1 for each call.
+   */
+  number: number;
+  /**
+   * The run that wrote the chunk.
+   */
+  run_id: string;
+  /**
+   * The position of the chunk in the stream: 1, 2, 3, ... without gaps across all runs and sub-agents.
+   */
+  sequence: number;
+  /**
+   * The session that wrote the chunk: the root session, or a sub-agent's session, which writes to its root's stream.
+   */
+  session_id: string;
+  /**
+   * The step that the chunk belongs to. 0 for chunks about the run as a whole.
+   */
+  step: number;
+  /**
+   * The time when the writer created the chunk, in Unix seconds.
+   */
+  timestamp: number;
+  /**
+   * The id of the call, unique in its session.
+   */
+  tool_call_id: string;
+  /**
+   * The tool that the model called.
+   */
+  tool_name: string;
+  /**
+   * The tag of this chunk on the wire.
+   */
+  type: "call_reminder";
 }
 /**
  * A notice that a checkpoint is durable.
@@ -1276,6 +1339,14 @@ export interface AskedQuestion {
    */
   answered: boolean;
   /**
+   * The time of the answer in Unix seconds. None until there is one, and in rows of earlier versions.
+   */
+  at: number | null;
+  /**
+   * The user who answered, as the service identified them. None if it does not identify its users, or if an operator answered.
+   */
+  by: string | null;
+  /**
    * The answer. None until there is one.
    */
   data: unknown;
@@ -1291,6 +1362,14 @@ export interface AskedQuestion {
    * Why the tool did not accept the last answer. None if the question was not asked before.
    */
   problem: string | null;
+  /**
+   * The numbers of seconds after which a reminder is recorded, if the question is still open.
+   */
+  remind_s: number[];
+  /**
+   * The round in which the question was asked, as in `Pending.round`. 0 in rows of earlier versions.
+   */
+  round: number;
   /**
    * The text that the person reads.
    */
@@ -1335,6 +1414,14 @@ export interface ToolEndChunk {
    */
   files: FilePart[];
   /**
+   * All questions of the call, with their answers. One without an answer was not answered.
+   */
+  questions: AskedQuestion[];
+  /**
+   * The approvals, denials, results and rulings that people and clients gave.
+   */
+  responses: CallResponse[];
+  /**
    * The value that the call returned. For a failed call, the content of its result, such as `{"error": message}`.
    */
   result: unknown;
@@ -1376,6 +1463,27 @@ export interface ToolEndChunk {
   type: "tool_end";
 }
 /**
+ * A response to a call that waited, except for the answers to questions, which are in `AskedQuestion`.
+ */
+export interface CallResponse {
+  /**
+   * Whether the call was approved, or the client had a result. False for a denial.
+   */
+  approved: boolean;
+  /**
+   * The time of the response in Unix seconds.
+   */
+  at: number;
+  /**
+   * The user who responded, as the service identified them. None if it does not identify its users, or if an operator responded.
+   */
+  by: string | null;
+  /**
+   * The response that the call waited for, as in `Pending.kind`. For `question`, the person did not answer.
+   */
+  kind: "approval" | "client" | "unknown" | "question";
+}
+/**
  * The start of a claimed call. A second one for the same call, with a higher `attempt`, replaces the first.
  */
 export interface ToolStartChunk {
@@ -1405,6 +1513,10 @@ export interface ToolStartChunk {
    * The questions that earlier executions asked, with their answers.
    */
   questions: AskedQuestion[];
+  /**
+   * The responses that the call got before, such as its approval.
+   */
+  responses: CallResponse[];
   /**
    * The run that wrote the chunk.
    */
@@ -2980,8 +3092,9 @@ export interface ToolCallRequest {
   name: string;
 }
 /**
- * The result of a tool call. If a person changed the call's arguments, `metadata` has them as `edited`
- * (`EditedArguments`).
+ * The result of a tool call. `metadata` has what people did: `edited` (`EditedArguments`) if the call's arguments were
+ * changed, `questions` (a list of `AskedQuestion`), `responses` (a list of `CallResponse`) and `reminded` (the number of
+ * reminders).
  */
 export interface ToolResultMessage {
   /**
@@ -3226,6 +3339,14 @@ export interface Pending {
    * Why the tool's rule requires approval. None if the rule gives no reason.
    */
   reason: string | null;
+  /**
+   * The time (Unix seconds) of the next reminder. None: there is none.
+   */
+  remind_at: number | null;
+  /**
+   * The number of reminders so far.
+   */
+  reminded: number;
   /**
    * For `question`, a number that grows with each round of questions of the call. A response may name it, so that a repeated response never answers a later question. 0 for other kinds.
    */
@@ -5100,6 +5221,13 @@ export type StreamChunk = Chunks[keyof Chunks];
 
 /** The fields that the AI SDK encoder sends as the transient part `data-<type>`, by the type of the chunk. */
 export const UI_FIELDS: Readonly<Record<string, readonly string[]>> = {
+  "call_reminder": [
+    "tool_call_id",
+    "tool_name",
+    "kind",
+    "number",
+    "expires_at"
+  ],
   "context_changed": [
     "hidden",
     "cleared",
@@ -5130,6 +5258,7 @@ export const UI_FIELDS: Readonly<Record<string, readonly string[]>> = {
 
 /** The chunks that readers show by this table alone: their type, and the line for people, or "". */
 export const NOTICES = {
+  "call_reminder": "Reminder {number}: {tool_name} ({tool_call_id}) still waits.",
   "run_superseded": ""
 } as const;
 
@@ -5191,6 +5320,7 @@ export const DEFAULTS: {
   usage: object;
   file: object;
   question: object;
+  response: object;
   types: Record<string, object>;
 } = {
   "chunk": {
@@ -5216,14 +5346,28 @@ export const DEFAULTS: {
   "question": {
     "answer_schema": {},
     "answered": false,
+    "at": null,
+    "by": null,
     "data": null,
     "default_answer": null,
     "on_timeout": "deny",
     "problem": null,
+    "remind_s": [],
+    "round": 0,
     "timed_out": false,
     "timeout_s": null
   },
+  "response": {
+    "approved": true,
+    "at": 0,
+    "by": null
+  },
   "types": {
+    "call_reminder": {
+      "expires_at": null,
+      "kind": "approval",
+      "number": 1
+    },
     "context_changed": {
       "cause": "policy",
       "cleared": 0,
@@ -5294,13 +5438,16 @@ export const DEFAULTS: {
       "arguments": null,
       "error": null,
       "files": [],
+      "questions": [],
+      "responses": [],
       "result": null,
       "success": true
     },
     "tool_start": {
       "arguments": {},
       "edited": null,
-      "questions": []
+      "questions": [],
+      "responses": []
     }
   },
   "usage": {

@@ -294,7 +294,8 @@ export class UIMessageEncoder {
     switch (change.type) {
       case "CallStarted":
         this.#answered(this.#showCall(change.call), true);
-        return this.#questions.close(this.#idOf(change.call), change.call);
+        this.#questions.close(this.#idOf(change.call), change.call);
+        return this.#questions.namePeople(this.#idOf(change.call), change.call);
       case "CallAsked": {
         const shown = this.#showCall(change.call);
         if (change.call.kind === "question") return this.#questions.ask(this.#idOf(change.call), change.call);
@@ -331,6 +332,7 @@ export class UIMessageEncoder {
     const denied = (shown.asked === "approval" || shown.asked === "unknown") && !success;
     const errorText = call.error || textOf(call.result);
     this.#questions.close(this.#idOf(call), call, success ? undefined : errorText);
+    this.#questions.namePeople(this.#idOf(call), call);
     if (denied && shown.requested) return this.#deny(shown, errorText);
     this.#answered(shown, !denied, denied ? { reason: errorText } : {});
     if (success) this.#output(call, call.result);

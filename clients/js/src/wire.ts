@@ -1,7 +1,8 @@
 // The wire format of a stream, and what a message is to a reader.
 import { HelixError } from "./errors.ts";
 import {
-  type AskedQuestion, DEFAULTS, type NoticeChunk, NOTICES, type StreamChunk, type StreamMessage as Sent,
+  type AskedQuestion, type CallResponse, DEFAULTS, type NoticeChunk, NOTICES, type StreamChunk, type StreamMessage as Sent,
+  type ToolResultMessage,
 } from "./generated.ts";
 
 /**
@@ -40,12 +41,19 @@ export function chunkOf(message: StreamMessage): StreamChunk {
   }
   if (chunk["type"] === "tool_end") chunk["files"] = (chunk["files"] as object[]).map((file) => ({ ...DEFAULTS.file, ...file }));
   if (Array.isArray(chunk["questions"])) chunk["questions"] = questionsIn(chunk["questions"]);
+  if (Array.isArray(chunk["responses"])) chunk["responses"] = chunk["responses"].map((one) => ({ ...DEFAULTS.response, ...one }));
   return chunk as unknown as StreamChunk;
 }
 
 /** The questions with the values that the stream leaves out. */
 export const questionsIn = (sent: readonly object[]): AskedQuestion[] =>
   sent.map((question) => ({ ...structuredClone(DEFAULTS.question), ...question }) as AskedQuestion);
+
+/** The questions and responses in the metadata of a stored result. */
+export function waitsIn({ metadata }: ToolResultMessage): { questions: AskedQuestion[]; responses: CallResponse[] } {
+  const { questions = [], responses = [] } = metadata as { questions?: object[]; responses?: CallResponse[] };
+  return { questions: questionsIn(questions), responses };
+}
 
 /** Whether the chunk's readers show it by `NOTICES` alone. */
 export function isNotice(chunk: StreamChunk): chunk is NoticeChunk {

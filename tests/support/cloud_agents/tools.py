@@ -209,6 +209,13 @@ async def hasty(topic: str, ctx: ToolContext[Notes]) -> str:
     return f"{topic}: allowed"
 
 
+@tool(timeout_s=TOOL_S, require_approval=True, remind_s=0.5)
+async def patient(topic: str, ctx: ToolContext[Notes]) -> str:
+    """Do what a person must allow at some time."""
+    begin(ctx)
+    return f"{topic}: allowed"
+
+
 ALL = [
     look,
     add,
@@ -216,6 +223,7 @@ ALL = [
     count,
     survey,
     hasty,
+    patient,
     gated,
     form,
     boom,

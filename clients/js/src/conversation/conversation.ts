@@ -3,7 +3,7 @@
 // changes. A sub-agent has its own conversation below the call that started it. The text of a discarded attempt stays in its
 // step, which says that it is discarded.
 import type { Edit, FilePart, Pending, SessionSnapshot, StreamChunk, ToolResultMessage } from "../generated.ts";
-import { chunkOf, isNotice, lineOf, type StreamMessage } from "../wire.ts";
+import { chunkOf, isNotice, lineOf, type StreamMessage, waitsIn } from "../wire.ts";
 import { Attempts } from "./attempts.ts";
 import { type Change, CONTINUES } from "./changes.ts";
 import { BUDGET, type Call, isCut, type Item, newCall, type Notice, Step, SUBAGENT, type Tone, type User } from "./items.ts";
@@ -101,6 +101,7 @@ export class Conversation {
     [call.state, call.result] = [message.success ? "done" : "failed", message.content];
     call.error = message.success ? null : message.content;
     call.files = message.files ?? [];
+    Object.assign(call, waitsIn(message));
     const edited = message.metadata["edited"] as (Edit & { arguments?: Record<string, unknown> }) | undefined;
     if (edited !== undefined) {
       call.edited = edited;
@@ -325,6 +326,7 @@ export class Conversation {
         // An execution that asked questions did not fail.
         [call.arguments, call.state, call.attempt] = [chunk.arguments, "running", chunk.attempt - call.round];
         [call.edited, call.questions] = [chunk.edited ?? call.edited, chunk.questions];
+        call.responses = chunk.responses;
         return { type: "CallStarted", call };
       case "tool_approval_request":
         [call.arguments, call.state, call.kind] = [chunk.input, "waiting", chunk.kind];
@@ -335,6 +337,8 @@ export class Conversation {
         if (!known) call.arguments = chunk.arguments ?? {};
         [call.state, call.result, call.error] = [chunk.success ? "done" : "failed", chunk.result, chunk.error];
         call.files = chunk.files;
+        if (chunk.questions.length > 0) call.questions = chunk.questions; // an older version left them out
+        if (chunk.responses.length > 0) call.responses = chunk.responses;
         return { type: "CallEnded", call };
       default:
         return chunk satisfies never;

@@ -1,6 +1,6 @@
 // The items of a conversation: messages of the user, attempts at steps with their parts and calls, and notices. They are the
 // items of `helix.core.conversation.items` in Python. Only the conversation that contains an item creates or changes it.
-import type { AskedQuestion, Edit, FilePart, Pending, Usage } from "../generated.ts";
+import type { AskedQuestion, CallResponse, Edit, FilePart, Pending, Usage } from "../generated.ts";
 import type { Conversation } from "./conversation.ts";
 
 export type PartKind = "text" | "reasoning" | "output";
@@ -122,8 +122,10 @@ export interface Call {
   parameters: Record<string, unknown>;
   /** The reason why the tool needs approval. */
   reason: string | null;
-  /** The open questions of a waiting call of the kind `question`, or the answered ones of a call that went on. */
+  /** The open questions of a waiting call of the kind `question`, or all questions of a call that went on. */
   questions: readonly AskedQuestion[];
+  /** The approvals, denials, results and rulings that the call got. */
+  responses: readonly CallResponse[];
   /** The last round of those questions, for the response. 0 if the call has asked none. */
   round: number;
   /** Whether the run declared the tool, whose calls the front end executes. */
@@ -136,7 +138,7 @@ export interface Call {
 
 export const newCall = (step: Step, id: string, name: string, given: Arguments): Call => ({
   ...{ step, id, name, arguments: given, state: "open", attempt: 0, result: null, files: [], error: null, kind: "approval" },
-  ...{ parameters: {}, reason: null, questions: [], round: 0, declared: false, edited: null, child: undefined },
+  ...{ parameters: {}, reason: null, questions: [], responses: [], round: 0, declared: false, edited: null, child: undefined },
 });
 
 /** A line about the run that is not part of the conversation, such as an error. Readers put it into words. */

@@ -15,10 +15,11 @@ from helix.core.errors import InvalidInputError
 from helix.core.files import FilePart
 from helix.core.inbox_chunks import MessageQueuedChunk as MessageQueuedChunk
 from helix.core.json import JsonObject, JsonValue
-from helix.core.messages import AskedQuestion, Edit
+from helix.core.messages import AskedQuestion, CallResponse, Edit
 from helix.core.output_chunks import OutputChunk as OutputChunk
 from helix.core.output_chunks import OutputDeltaChunk as OutputDeltaChunk
 from helix.core.usage import Usage
+from helix.core.wait_chunks import CallReminderChunk as CallReminderChunk
 
 _ChunkT = TypeVar("_ChunkT", bound=ChunkBase)
 
@@ -58,6 +59,8 @@ class ToolStartChunk(ChunkBase):
     """The edit of the arguments in an approval. None if `arguments` are the model's."""
     questions: list[AskedQuestion] = Field(default_factory=list)
     """The questions that earlier executions asked, with their answers."""
+    responses: list[CallResponse] = Field(default_factory=list)
+    """The responses that the call got before, such as its approval."""
 
 
 class ToolEndChunk(ChunkBase):
@@ -79,6 +82,10 @@ class ToolEndChunk(ChunkBase):
     """The model's arguments of a refused call, which has no `tool_start`. None for other calls, or if not known."""
     files: list[FilePart] = Field(default_factory=list)
     """The files that the tool returned, by their place in the result's text. The session holds them."""
+    questions: list[AskedQuestion] = Field(default_factory=list)
+    """All questions of the call, with their answers. One without an answer was not answered."""
+    responses: list[CallResponse] = Field(default_factory=list)
+    """The approvals, denials, results and rulings that people and clients gave."""
 
 
 class SubAgentStartChunk(ChunkBase):
@@ -316,7 +323,7 @@ AnyChunk: TypeAlias = (
     | CustomEventChunk | StatePatchChunk | ErrorChunk | OutputChunk | RunInterruptedChunk | RunResumedChunk
     | CheckpointCreatedChunk | RunPausedChunk | RunSupersededChunk | StepCommittedChunk | StepDiscardedChunk
     | StreamResyncChunk | ToolApprovalRequestChunk | RunQueuedChunk | ContextChangedChunk | MessageQueuedChunk
-    | OutputDeltaChunk
+    | OutputDeltaChunk | CallReminderChunk
 )  # fmt: skip
 KnownChunk = Annotated[AnyChunk, Field(discriminator="type")]
 

@@ -18,6 +18,7 @@ from helix.core.messages import (
     AnyMessage,
     AskedQuestion,
     AssistantMessage,
+    CallResponse,
     Edit,
     EditedArguments,
     Record,
@@ -32,6 +33,10 @@ from helix.core.steps import StopReason
 from helix.core.stored import AsStored, Stored
 from helix.core.usage import Usage
 from helix.core.verdicts import GUARDS, NO_VERDICTS, Verdict
+
+QUESTIONS, RESPONSES = "questions", "responses"
+"""The names of a call's questions and responses in the metadata of its result: lists of `AskedQuestion` and
+`CallResponse`."""
 
 
 class UserRow(Stored):
@@ -146,6 +151,9 @@ class CallRow(Stored):
     outcome, or the answers to the tool's questions. None in other states."""
     questions: list[AskedQuestion] = Field(default_factory=list)
     """The questions that the tool asked so far, with their answers. Without an answer, a question is open."""
+    responses: list[CallResponse] = Field(default_factory=list)
+    """The approvals, denials, results and rulings that people and clients gave, oldest first. The answers to questions are
+    in `questions`."""
     reason: str | None = None
     """Why the tool's rule or a guard requires approval. None if no reason was given."""
     edited: EditedArguments | None = None
@@ -164,6 +172,12 @@ class CallRow(Stored):
     on_timeout: Literal["deny", "fail", "default"] = "deny"
     """The policy for an `asked` call at its deadline. `deny` fails the call, `fail` also the run, and `default` gives the
     questions their default answers."""
+    remind_at: list[float] = Field(default_factory=list)
+    """The times of the reminders to come of an `asked` call, earliest first (Unix seconds)."""
+    reminded: int = 0
+    """The number of reminders that were recorded while the call waited."""
+    reminded_at: float | None = None
+    """The time of the last one (Unix seconds). None without reminders."""
     deaths: int = 0
     """The number of workers that died while executing the call. After three deaths the call is not started again."""
     released: bool = False
@@ -209,7 +223,9 @@ def pending_of(row: CallRow) -> Pending:
     """Return the pending response of a call in the state `asked`, as it is stored."""
     pending = Pending(call_id=row.call_id, tool_name=row.tool_name, kind=row.ask or "approval", reason=row.reason)
     pending = pending.model_copy(
-        update={"expires_at": row.deadline} | ({"round": row.claim} if row.ask == "question" else {})
+        update={"expires_at": row.deadline, "remind_at": row.remind_at[0] if row.remind_at else None}
+        | {"reminded": row.reminded}
+        | ({"round": row.claim} if row.ask == "question" else {})
     )
     if row.edited is None:
         return pending
@@ -281,8 +297,26 @@ def message_of(entry: AnyEntry, lineage: int, index: int) -> UserMessage | Assis
                 files=entry.files,
                 success=bool(entry.success),
                 metadata=({} if entry.edited is None else {"edited": entry.edited.model_dump(mode="json")})
+                | _waits(entry)
                 | _shown(entry.verdicts),
             )
+
+
+def _waits(row: CallRow) -> JsonObject:
+    """Return the metadata of a call that waited for people: its questions, the responses and the number of reminders."""
+    asked: list[JsonValue] = [one.model_dump(mode="json", exclude_defaults=True) for one in row.questions]
+    given: list[JsonValue] = [one.model_dump(mode="json") for one in row.responses]
+    both: JsonObject = {QUESTIONS: asked, RESPONSES: given, "reminded": row.reminded}
+    return {name: value for name, value in both.items() if value}
+
+
+def read_waits(message: ToolResultMessage) -> tuple[list[AskedQuestion], list[CallResponse]]:
+    """Return the questions and responses in the metadata of a result."""
+    asked, given = message.metadata.get(QUESTIONS), message.metadata.get(RESPONSES)
+    return (
+        [AskedQuestion.model_validate(one) for one in asked] if isinstance(asked, list) else [],
+        [CallResponse.model_validate(one) for one in given] if isinstance(given, list) else [],
+    )
 
 
 def _shown(verdicts: Sequence[Verdict]) -> JsonObject:

@@ -63,7 +63,8 @@ class Confirmation:
     arguments: JsonObject | None = None
     """The arguments to execute an approved call with. None keeps the model's arguments."""
     by: str | None = None
-    """The person who changed the `arguments`, stored with them. None if the service does not identify its users."""
+    """The user who responds, as the service identified them. It is stored with the response. A client cannot set it: a
+    service takes the user from the request's proof. None if the service does not identify its users."""
     round: int | None = None
     """The `round` of the questions that the response answers. If the call asks other questions by now, the response is
     refused. None: it answers whatever the call asks."""

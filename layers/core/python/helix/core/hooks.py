@@ -38,6 +38,8 @@ class Hooks:
     """Called before a sub-agent runs."""
     after_sub_agent: Hook | tuple[Hook, ...] = ()
     """Called after a sub-agent has run."""
+    on_reminder: Hook | tuple[Hook, ...] = ()
+    """Called for each reminder of a call that waits for a person or the client."""
     on_state_change: Hook | tuple[Hook, ...] = ()
     """Called when a commit has changed the custom state."""
     on_message: Hook | tuple[Hook, ...] = ()

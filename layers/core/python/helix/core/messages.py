@@ -84,6 +84,31 @@ class AskedQuestion(Record):
     """The answer if none came in time. None without the policy `default`."""
     timed_out: bool = False
     """Whether the answer is the default, because none came in time."""
+    remind_s: list[float] = Field(default_factory=list)
+    """The numbers of seconds after which a reminder is recorded, if the question is still open."""
+    round: int = 0
+    """The round in which the question was asked, as in `Pending.round`. 0 in rows of earlier versions."""
+    by: str | None = None
+    """The user who answered, as the service identified them. None if it does not identify its users, or if an operator
+    answered."""
+    at: float | None = None
+    """The time of the answer in Unix seconds. None until there is one, and in rows of earlier versions."""
+
+
+class CallResponse(Record):
+    """A response to a call that waited, except for the answers to questions, which are in `AskedQuestion`."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    kind: Literal["approval", "client", "unknown", "question"]
+    """The response that the call waited for, as in `Pending.kind`. For `question`, the person did not answer."""
+    approved: bool = True
+    """Whether the call was approved, or the client had a result. False for a denial."""
+    by: str | None = None
+    """The user who responded, as the service identified them. None if it does not identify its users, or if an operator
+    responded."""
+    at: float = 0
+    """The time of the response in Unix seconds."""
 
 
 class Edit(Record):
@@ -155,8 +180,9 @@ class AssistantMessage(_Stored):
 
 
 class ToolResultMessage(_Stored):
-    """The result of a tool call. If a person changed the call's arguments, `metadata` has them as `edited`
-    (`EditedArguments`)."""
+    """The result of a tool call. `metadata` has what people did: `edited` (`EditedArguments`) if the call's arguments were
+    changed, `questions` (a list of `AskedQuestion`), `responses` (a list of `CallResponse`) and `reminded` (the number of
+    reminders)."""
 
     role: Literal["tool"] = "tool"
     """The role of the author, which distinguishes the message types."""

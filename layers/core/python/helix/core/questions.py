@@ -20,7 +20,7 @@ from helix.core.errors import InvalidInputError
 from helix.core.json import JsonObject, JsonValue, check_json, check_text
 from helix.core.json_schema import schema_problems
 from helix.core.messages import AskedQuestion
-from helix.core.tools import tool
+from helix.core.tools import REMIND_PROBLEM, RemindS, reminders_of, tool
 
 MAX_QUESTIONS = 20
 """The maximum number of questions of one call, counting each change of a question."""
@@ -38,6 +38,8 @@ class Timeout(TypedDict, total=False):
     """The number of seconds, or None to wait forever."""
     on_timeout: OnTimeout
     """The action when the time is over."""
+    remind_s: RemindS
+    """The number of seconds after which a reminder is recorded, or several of them."""
     default: JsonValue
     """The answer for `on_timeout="default"`."""
 
@@ -50,6 +52,7 @@ class Question(Generic[T]):
         on a stage at rest. If several questions are open, the shortest time applies to all of them.
     on_timeout: `deny` fails the call, `fail` also fails the run, `default` answers with `default`.
     default: the answer if none comes in time, as JSON.
+    remind_s: after how many seconds a reminder is recorded, while the question is open. It may be several numbers.
     schema: a pydantic model or another type that pydantic can read, or a JSON schema. None: a text, or `choices`.
     choices: the allowed answers. With `several`, the answer is a list of them.
 
@@ -112,6 +115,7 @@ class Question(Generic[T]):
             timeout_s=self._timeout.get("timeout_s"),
             on_timeout=self._timeout.get("on_timeout", "deny"),
             default_answer=self._timeout.get("default"),
+            remind_s=reminders_of(self._timeout.get("remind_s"), self._timeout.get("timeout_s")) or [],
         )
 
     def is_same(self, stored: AskedQuestion) -> bool:
@@ -147,6 +151,8 @@ def _checked_timeout(text: str, schema: JsonObject, timeout: Timeout) -> Timeout
         raise InvalidInputError(f"{owner}: on_timeout must be one of {', '.join(get_args(OnTimeout))}")
     if seconds is not None and not (is_number(seconds) and 0 < seconds < inf):
         raise InvalidInputError(f"{owner}: timeout_s must be a number of seconds, more than 0, or None")
+    if reminders_of(timeout.get("remind_s"), seconds) is None:
+        raise InvalidInputError(f"{owner}: remind_s {REMIND_PROBLEM}")
     if (policy == "default") != ("default" in timeout) or (policy == "default" and seconds is None):
         raise InvalidInputError(f"{owner}: default needs on_timeout='default' and timeout_s, and the other way round")
     if policy == "default" and (problems := schema_problems(schema, timeout["default"], "default")):
@@ -166,30 +172,29 @@ def timeout_of(questions: Sequence[AskedQuestion]) -> tuple[float | None, OnTime
     return first.timeout_s, policy
 
 
-def with_defaults(questions: Sequence[AskedQuestion]) -> list[AskedQuestion]:
+def with_defaults(questions: Sequence[AskedQuestion], now: float) -> list[AskedQuestion]:
     """Return the questions with the default answers to the open ones."""
-    return [
-        question
-        if question.answered
-        else question.model_copy(update={"answered": True, "data": question.default_answer, "timed_out": True})
-        for question in questions
-    ]
+    given = {"answered": True, "timed_out": True, "at": now}
+    return [q if q.answered else q.model_copy(update={**given, "data": q.default_answer}) for q in questions]
 
 
 def open_questions(questions: Sequence[AskedQuestion]) -> list[AskedQuestion]:
     return [question for question in questions if not question.answered]
 
 
-def with_answers(call_id: str, questions: Sequence[AskedQuestion], data: JsonValue) -> list[AskedQuestion]:
+def with_answers(
+    call_id: str, questions: Sequence[AskedQuestion], data: JsonValue, *, by: str | None, at: float
+) -> list[AskedQuestion]:
     """Return the questions with the answers to the open ones: `data` is the answer to a single one, or a list with an
-    answer to each. Raises `InvalidInputError`, naming the question and the field that does not fit."""
+    answer to each. `by` and `at`: who answered, and when. Raises `InvalidInputError`, naming the question and the field
+    that does not fit."""
     waiting = open_questions(questions)
     if len(waiting) > 1 and (not isinstance(data, list) or len(data) != len(waiting)):
         raise InvalidInputError(
             f"call {call_id!r} asks {len(waiting)} questions: data must be a list with an answer to each, in their order"
         )
-    given = data if len(waiting) > 1 and isinstance(data, list) else [data]
-    answers = iter(given)
+    answers = iter(data if len(waiting) > 1 and isinstance(data, list) else [data])
+    given = {"answered": True, "problem": None, "by": by, "at": at}
     found: list[AskedQuestion] = []
     for question in questions:
         if not question.answered:
@@ -197,7 +202,7 @@ def with_answers(call_id: str, questions: Sequence[AskedQuestion], data: JsonVal
             if problems := schema_problems(question.answer_schema, value, "the answer"):
                 text = question.text[:80]
                 raise InvalidInputError(f"the answer to {text!r} does not fit its schema: {'; '.join(problems)}")
-            question = question.model_copy(update={"answered": True, "data": value, "problem": None})
+            question = question.model_copy(update={**given, "data": value})
         found.append(question)
     return found
 

@@ -60,6 +60,10 @@ class Pending(Record):
     """For `question`, the open questions. They are never stored here: reads take them from the call's row."""
     expires_at: float | None = None
     """The time (Unix seconds) when the wait ends without a response. None: never."""
+    remind_at: float | None = None
+    """The time (Unix seconds) of the next reminder. None: there is none."""
+    reminded: int = 0
+    """The number of reminders so far."""
     round: int = 0
     """For `question`, a number that grows with each round of questions of the call. A response may name it, so that a
     repeated response never answers a later question. 0 for other kinds."""

@@ -21,6 +21,9 @@ from helix.core.wire import Kind, StreamMessage
 
 Mark = Literal["started", "committed", "end", "fail", "paused"]
 MAX_ENDED_CHILDREN = 16
+REMINDER = "reminder:"
+"""The beginning of the `call_id` of a reminder, before the id of the call. Its `attempt` is the number of the reminder. The
+log takes it while the run of its turn is paused."""
 
 
 class StreamRecord(Record):
@@ -156,6 +159,10 @@ class _Admission:
             return
         if record.kind == "inbox":
             self._inbox(session, record)
+            return
+        if record.kind == "call" and (record.call_id or "").startswith(REMINDER):
+            if record.turn == session.turn and (not session.over or session.status == "paused"):
+                self._call(session, record)
             return
         if record.turn > session.turn:
             self._begin(session, record)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, Unpack, cast, get_args, overload
@@ -35,8 +35,23 @@ In = TypeVar("In", bound=BaseModel)
 Kind = Literal["tool", "client", "subagent", "finish"]
 OnUnknown = Literal["retry", "skip", "ask"]
 OnAnswerTimeout = Literal["deny", "fail"]
+RemindS = float | Sequence[float] | None
 Approval = bool | Callable[[Any], bool | str]
 Execute = Callable[[Any, ToolContext[Any]], Any]
+
+
+MAX_REMINDERS = 20
+REMIND_PROBLEM = f"must be 1 to {MAX_REMINDERS} numbers of seconds, more than 0 and less than the time limit, or None"
+
+
+def reminders_of(remind_s: Any, limit_s: float | None) -> list[float] | None:
+    """Return the times of the reminders of a wait, in seconds after its beginning. None: `remind_s` is not valid."""
+    if remind_s is None:
+        return []
+    given = list(remind_s) if isinstance(remind_s, list | tuple) else [remind_s]
+    most = inf if limit_s is None else limit_s
+    valid = 1 <= len(given) <= MAX_REMINDERS and all(is_number(one) and 0 < one < most for one in given)
+    return sorted(float(one) for one in {*given}) if valid else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +97,9 @@ class Tool(Generic[In]):
     on_answer_timeout: OnAnswerTimeout = "deny"
     """The policy for a call that waited for `answer_timeout_s`. `deny`: the call fails, and the model reads why. `fail`:
     the run fails too."""
+    remind_s: RemindS = None
+    """The number of seconds after which a waiting call is recalled to people, or several of them. Each reminder is recorded
+    once, on the stream and in the call's row, and calls the hook `on_reminder`. None: no reminders."""
     strict: bool = False
     """Whether to ask the provider to constrain the arguments to the schema, if it supports that."""
     inline: bool = False
@@ -128,6 +146,7 @@ class Tool(Generic[In]):
         require(valid, owner, "answer_timeout_s", "must be a number of seconds, more than 0, or None")
         policies = get_args(OnAnswerTimeout)
         require(self.on_answer_timeout in policies, owner, "on_answer_timeout", "must be 'deny' or 'fail'")
+        require(reminders_of(self.remind_s, wait) is not None, owner, "remind_s", REMIND_PROBLEM)
         require(is_int(self.retries) and 0 <= self.retries <= 10, owner, "retries", "must be between 0 and 10")
         for flag in ("finish_with", "retry_timeouts", "strict", "inline"):
             require(isinstance(getattr(self, flag), bool), owner, flag, "must be True or False")
@@ -178,6 +197,8 @@ class ToolOptions(TypedDict, total=False):
     """See `Tool.answer_timeout_s`."""
     on_answer_timeout: OnAnswerTimeout
     """See `Tool.on_answer_timeout`."""
+    remind_s: RemindS
+    """See `Tool.remind_s`."""
     strict: bool
     """See `Tool.strict`."""
     inline: bool
@@ -286,14 +307,18 @@ def create_sub_agent_tool(
     description: str | None = None,
     timeout_s: float = 3600,
     require_approval: Approval = False,
+    answer_timeout_s: float | None = None,
+    on_answer_timeout: OnAnswerTimeout = "deny",
+    remind_s: RemindS = None,
 ) -> Tool[Any]:
     """Create a tool that runs `agent` in its own session, on this run's stream, and returns its output. Without an output
     schema, it returns the text of its last answer.
 
     The model calls it `subagent__<agent name>`. The child's user message is the input field `message` if there is no
     other field, otherwise the validated input as JSON. Without `input_schema` the input is a single string, `message`.
-    `require_approval` works as for `Tool`: the sub-agent does not start before the approval. Raises `DefinitionError`
-    if the prefixed name exceeds 64 characters.
+    `require_approval` works as for `Tool`: the sub-agent does not start before the approval. `answer_timeout_s`,
+    `on_answer_timeout` and `remind_s` are about that approval; the tools of the sub-agent have their own. Raises
+    `DefinitionError` if the prefixed name exceeds 64 characters.
     """
     from helix.core.agents import Agent as AgentType
 
@@ -307,6 +332,9 @@ def create_sub_agent_tool(
         agent=agent,
         timeout_s=timeout_s,
         require_approval=require_approval,
+        answer_timeout_s=answer_timeout_s,
+        on_answer_timeout=on_answer_timeout,
+        remind_s=remind_s,
     )
 
 

@@ -23,6 +23,7 @@
 | `CallsRefused` | errors | | | |
 | `StepStaged` | `step_committed` | | | |
 | `CallWaits` | `tool_approval_request` | | | |
+| `CallReminded` | `call_reminder` | `on_reminder` | | |
 | `ToolClaimed` | | `before_tool` | | |
 | `ToolStarted` | `tool_start` | | | |
 | `CallDone` | `tool_end`, `subagent_end` | | | |
@@ -284,6 +285,14 @@ class CallWaits:
 
 
 @dataclass(frozen=True, slots=True)
+class CallReminded(CallWaits):
+    """A reminder of a call that has waited for a while."""
+
+    number: int
+    """The number of the reminder, starting at 1 for each call."""
+
+
+@dataclass(frozen=True, slots=True)
 class ToolCall:
     """A claimed call of a tool that this worker executes. The base class of three facts."""
 
@@ -375,6 +384,6 @@ Fact = (
     RunStarted | RunClaimed | RunBegan | MessagesAdded | StepFolded | CommitsMissed | RunQueued | RunAdmitted
     | CacheAsked | BudgetRefused | ContextChanged | MessageWaits | ModelAsked | TextReceived | OutputReceived
     | ThinkingReceived | TryFailed | AnswerWithheld | ModelAnswered | ModelCallEnded | CallsRefused | StepStaged
-    | CallWaits | ToolClaimed | ToolStarted | ToolEnded | CallDone | ChildBegan | ChildAttached | ChildEnded | RunEnded
-    | RunFinished | RunCounted
+    | CallWaits | CallReminded | ToolClaimed | ToolStarted | ToolEnded | CallDone | ChildBegan | ChildAttached
+    | ChildEnded | RunEnded | RunFinished | RunCounted
 )  # fmt: skip

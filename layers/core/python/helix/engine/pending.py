@@ -1,11 +1,12 @@
-"""Fills in what pending calls do not store: the arguments from the answer's row, the questions from the call's row."""
+"""Fills in what pending calls do not store: the arguments from the answer's row, the questions and
+reminders from the call's row."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from helix.core.entries import AssistantRow, CallRow, parse_entry
-from helix.core.messages import AskedQuestion
 from helix.core.questions import open_questions
 from helix.core.row_keys import message_sort
 from helix.core.rows import Pending
@@ -35,13 +36,17 @@ async def fill_pending(store: StateStore, session_id: str, places: Sequence[Plac
 async def _with_questions(
     store: StateStore, session_id: str, pending: list[Pending], sorts: dict[str, str]
 ) -> list[Pending]:
-    asking = {p.call_id: p for p in pending if p.kind == "question" and p.call_id in sorts}
-    if not asking:
+    """Return the calls with what changes while they wait: the open questions, and the reminders."""
+    read = [p for p in pending if p.call_id in sorts and (p.kind == "question" or p.remind_at is not None)]
+    if not read:
         return pending
-    keys = [Key("sessions", session_id, sorts[call_id]) for call_id in asking]
-    questions: dict[str, dict[str, list[AskedQuestion]]] = {}
-    for key, value, (call_id, waits) in zip(keys, await store.get(keys), asking.items(), strict=True):
+    keys = [Key("sessions", session_id, sorts[waits.call_id]) for waits in read]
+    found: dict[str, dict[str, Any]] = {}
+    for key, value, waits in zip(keys, await store.get(keys), read, strict=True):
         row = None if value is None else parse_entry(session_id, key.sort, value)
-        if isinstance(row, CallRow) and row.ask == "question" and row.claim == waits.round:
-            questions[call_id] = {"questions": open_questions(row.questions)}
-    return [p.model_copy(update=questions.get(p.call_id, {})) for p in pending]
+        if not isinstance(row, CallRow) or row.ask != waits.kind or waits.round not in (0, row.claim):
+            continue
+        found[waits.call_id] = {"remind_at": row.remind_at[0] if row.remind_at else None, "reminded": row.reminded}
+        if row.ask == "question":
+            found[waits.call_id]["questions"] = open_questions(row.questions)
+    return [p.model_copy(update=found.get(p.call_id, {})) for p in pending]

@@ -97,7 +97,8 @@ def as_read(row: CallRow | None) -> When:
     not see."""
     if row is None:
         return ABSENT
-    return When(equal={"state": row.state, "owner": row.owner, "claim": row.claim or None})
+    read = {"state": row.state, "owner": row.owner, "claim": row.claim or None, "reminded": row.reminded or None}
+    return When(equal=read)
 
 
 def exists(session: SessionRow) -> Check:

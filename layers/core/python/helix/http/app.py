@@ -319,9 +319,8 @@ def _confirmation(asked: Question, given: Given, user: str | None) -> Confirmati
         if not isinstance(shown, dict):
             raise InvalidInputError(f"the input of call {asked.call_id!r} is not an object: nothing was executed")
         arguments = None if same_json(asked.arguments, shown) else shown
-    by = user if arguments is not None else None
     round = asked.round if asked.kind == "question" else None
-    return Confirmation(asked.call_id, given.approved, given.data, given.reason, arguments, by, round)
+    return Confirmation(asked.call_id, given.approved, given.data, given.reason, arguments, user, round)
 
 
 def _only_question(waiting: Mapping[str, Question], shown: str, given: Given) -> Question | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from helix.core.conversation.changes import CONTINUES
+from helix.core.entries import read_waits
 from helix.core.files import FilePart
 from helix.core.json import JsonObject, JsonValue, loads
 from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage, UserMessage
@@ -23,6 +24,7 @@ from helix.http.turns import agui_messages
 from helix.runtime.executor import Executor
 from helix.stream.discarded import discarded_text
 from helix.stream.file_parts import file_url, parts_of, ui_result_files
+from helix.stream.ui_calls import ANSWERED_BY, QUESTION, answers_of, people_of, question_id, rounds_of, shown_question
 from helix.stream.ui_fold import UIMessageFold
 from helix.stream.ui_messages import UIMessageEncoder, Version
 
@@ -190,6 +192,9 @@ def _from_history(
                 found[-1]["parts"] += _answer(stored, calls)
             case ToolResultMessage() if stored.tool_call_id in calls:
                 calls[stored.tool_call_id].update(_result(stored))
+                found[-1]["parts"] += _questions(stored)
+                if people := people_of(stored.tool_call_id, *read_waits(stored)):
+                    found[-1]["metadata"].setdefault(ANSWERED_BY, {}).update(people)
                 found[-1]["parts"] += ui_result_files(stored.files, session_id, stored.tool_call_id, base)
     return found
 
@@ -205,6 +210,20 @@ def _answer(answer: AssistantMessage, calls: dict[str, dict[str, Any]]) -> list[
         part = {"type": "dynamic-tool", "toolName": call.name, "toolCallId": call.id}
         calls[call.id] = {**part, "state": "input-available", "input": call.arguments}
         parts.append(calls[call.id])
+    return parts
+
+
+def _questions(stored: ToolResultMessage) -> list[JsonObject]:
+    """Return the parts of the rounds of questions that the call asked. An unanswered one has the call's error."""
+    parts: list[JsonObject] = []
+    for number, asked in rounds_of(read_waits(stored)[0]):
+        shown: JsonObject = {"questions": [shown_question(question) for question in asked]}
+        part: JsonObject = {"type": "dynamic-tool", "toolCallId": question_id(stored.tool_call_id, number)}
+        part |= {"toolName": QUESTION, "input": shown}
+        if all(question.answered for question in asked):
+            parts.append({**part, "state": "output-available", "output": answers_of(asked)})
+        else:
+            parts.append({**part, "state": "output-error", "errorText": str(_result(stored).get("errorText") or "")})
     return parts
 
 

@@ -16,6 +16,7 @@ from helix.core.conversation.changes import CONTINUES
 from helix.core.entries import AnyEntry, AssistantRow, CallRow, UserRow
 from helix.core.errors import RunNotFoundError, SessionNotFoundError
 from helix.core.json import JsonObject, dumps
+from helix.core.messages import AskedQuestion
 from helix.core.rows import Pending
 from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow
@@ -26,7 +27,7 @@ from helix.runtime.executor import Executor
 from helix.services.claim_input import check_session_id
 from helix.stream.agui_writers import answer_id
 from helix.stream.file_parts import agui_content
-from helix.stream.ui_calls import question_id, shown_call
+from helix.stream.ui_calls import QUESTION, answered_rounds, answers_message, question_id, questions_text, shown_call
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +151,10 @@ async def start_state(executor: Executor, turn: Turn) -> JsonObject | None:
 def agui_messages(session_id: str, entries: Sequence[AnyEntry]) -> list[JsonObject]:
     """Convert rows to AG-UI messages, with the ids that the encoder gives the same messages live. `__finish__` is omitted,
     because it does not appear on any stream. A call whose arguments were edited shows the edited ones."""
-    edited = {entry.call_id: entry.edited.arguments for entry in entries if isinstance(entry, CallRow) and entry.edited}
-    hidden = {entry.call_id for entry in entries if isinstance(entry, CallRow) and not has_end(entry)}
+    rows = [entry for entry in entries if isinstance(entry, CallRow)]
+    edited = {row.call_id: row.edited.arguments for row in rows if row.edited}
+    hidden = {row.call_id for row in rows if not has_end(row)}
+    questions = {row.call_id: row.questions for row in rows if row.questions}
     found: list[JsonObject] = []
     for entry in entries:
         match entry:
@@ -160,14 +163,21 @@ def agui_messages(session_id: str, entries: Sequence[AnyEntry]) -> list[JsonObje
                 name = given if isinstance(given, str) else f"{entry.queued or entry.run_id}/user"
                 found.append({"id": name, "role": "user", "content": agui_content(entry.content, entry.files)})
             case AssistantRow():
-                found.extend(_answer(session_id, entry, hidden, edited))
+                found.extend(_answer(session_id, entry, hidden, edited, questions))
             case CallRow(call_id=call_id) if call_id not in hidden:
+                found += [answers_message(ident, asked) for ident, asked in answered_rounds(call_id, entry.questions)]
                 result: JsonObject = {"id": f"{call_id}/result", "role": "tool", "toolCallId": call_id}
                 found.append(result | {"content": agui_content(entry.content or "", entry.files)})
     return found
 
 
-def _answer(session_id: str, row: AssistantRow, hidden: Set[str], edited: Mapping[str, JsonObject]) -> list[JsonObject]:
+def _answer(
+    session_id: str,
+    row: AssistantRow,
+    hidden: Set[str],
+    edited: Mapping[str, JsonObject],
+    questions: Mapping[str, Sequence[AskedQuestion]],
+) -> list[JsonObject]:
     answer: dict[str, Any] = {"id": answer_id(session_id, row.step, row.attempt), "role": "assistant"}
     if row.content:
         answer["content"] = row.content
@@ -180,6 +190,10 @@ def _answer(session_id: str, row: AssistantRow, hidden: Set[str], edited: Mappin
         for call in row.tool_calls
         if call.id not in hidden
     ]
+    for call in row.tool_calls:
+        for ident, asked in answered_rounds(call.id, questions.get(call.id, ())):
+            about = {"name": QUESTION, "arguments": questions_text(asked)}
+            calls.append({"id": ident, "type": "function", "function": about})
     if calls:
         answer["toolCalls"] = calls
     return [answer] if len(answer) > 2 else []

@@ -41,6 +41,7 @@ from helix.core.chunks import StreamChunk
 from helix.core.errors import CallerError, CallNotPendingError, HelixError, InvalidInputError
 from helix.core.json import JsonObject, dumps
 from helix.core.refusals import refusal_of
+from helix.core.rows import Pending
 from helix.mcp import runs, tools
 from helix.mcp.progress import step_in_words
 from helix.mcp.questions import can_elicit, form, verdict
@@ -303,6 +304,7 @@ class AgentCalls:
             known = ", ".join(repr(q.call.call_id) for q in found.questions) or "none"
             raise InvalidInputError(f"no call {wanted[1]!r} waits there; waiting are: {known}")
         said = {name: arguments.get(name) for name in ("approved", "data", "reason", "arguments")}
+        said["round"] = _round(question.call, arguments.get("round"))
         await runs.answer(client, question.session_id, question.call.call_id, said)
         return await self._wait_for_end(client, caller, ref)
 
@@ -335,6 +337,17 @@ class AgentCalls:
                 await runs.interrupt(client, ref)
         except MCPError as error:  # the client is gone, so only the log can report this
             logger.info("there is no run to interrupt: %s", error)
+
+
+def _round(call: Pending, given: object) -> int | None:
+    """Return the round of the questions that an answer is for; None for other calls. Raises `InvalidInputError` if the
+    answer is for another round, or does not say."""
+    if given == (call.round or None) and not isinstance(given, bool):
+        return call.round or None
+    now = f"it asks round {call.round} now" if call.round else "it asks no questions"
+    if given is None:
+        raise InvalidInputError(f"call {call.call_id!r} asks questions, so round is needed: {now}")
+    raise InvalidInputError(f"round {given!r} of call {call.call_id!r} does not wait, and nothing was stored: {now}")
 
 
 async def ignore_progress(chunk: StreamChunk) -> None:

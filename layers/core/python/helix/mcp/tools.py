@@ -93,6 +93,7 @@ def own_tools(answers: bool) -> list[Tool]:
     fields = {**_TASK, "call_id": _ID, "call_session_id": _ID, "approved": {"type": "boolean"}}
     fields |= {
         "data": {"description": "The call's result, where the client gives it, or the answer to its question"},
+        "round": {"type": "integer", "description": "For a question: its round, as in pending"},
         "reason": {"type": "string"},
     }
     fields |= {
@@ -115,6 +116,7 @@ def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
 _CALL: dict[str, Any] = {
     "arguments": {"type": "object"},
     "questions": {"type": "array", "items": {"type": "object"}, "description": "Each with its text and its schema"},
+    "round": {"type": "integer", "description": "The round of the questions, which an answer names"},
 }
 
 
@@ -176,7 +178,7 @@ def outcome(found: Found, answers: bool) -> CallToolResult:
 
 def _questions(question: Question) -> JsonObject:
     asked: list[JsonValue] = [shown_question(each) for each in question.call.questions]
-    return {"questions": asked} if asked else {}
+    return {"questions": asked, "round": question.call.round} if asked else {}
 
 
 def refusal(message: str) -> CallToolResult:

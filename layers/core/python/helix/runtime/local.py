@@ -256,18 +256,19 @@ class LocalExecutor(Executor):
 
     async def _end_due_waits(self) -> float | None:
         """End the waits that are due. Return the time of the next look (Unix seconds), or None if no entry is left."""
-        failed: float | None = None
+        again: float | None = None
         async for page in read_waits(self.store):
             for row in page:
                 now, deadline = self.engine.clock.now(), deadline_of(row)
                 if deadline > now:
                     return deadline
-                if not await self._end_wait(row):
-                    failed = now + WAIT_AGAIN_S
-        return failed
+                # An entry that was ended may have been moved to a later time, which the next look finds.
+                later = now if await self._end_wait(row) else now + WAIT_AGAIN_S
+                again = later if again is None else min(again, later)
+        return again
 
     async def _end_wait(self, row: Row) -> bool:
-        """End the wait. Return whether its entry was dropped."""
+        """End the wait. Return whether its entry was dropped or moved."""
         try:
             for claimed in await end_wait(self.engine, row, self._delivery()):
                 await self._begin(self.agents.named(claimed.session.agent_type), claimed, self._delivery())

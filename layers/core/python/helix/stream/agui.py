@@ -18,10 +18,10 @@ from helix.core.json import JsonObject, JsonValue, dumps
 from helix.core.patches import apply
 from helix.core.usage import Usage
 from helix.core.wire import StreamMessage
+from helix.stream import ui_calls
 from helix.stream.agui_messages import AgUiMessages
 from helix.stream.agui_writers import Answers, Writer, answer_id, answer_of
 from helix.stream.file_parts import agui_content
-from helix.stream.ui_calls import answers_schema, question_id, shown_call, shown_question
 from helix.stream.usage import usage_fields
 
 PROTOCOL_VERSION = "1.0"
@@ -334,8 +334,9 @@ class AgUiEncoder:
     def _call(self, writer: Writer, change: ch.CallChange) -> None:
         match change:
             case ch.CallStarted(call):
-                self._asked.pop(question_id(self._call_id(call), call.round), None)
+                self._asked.pop(ui_calls.question_id(self._call_id(call), call.round), None)
                 self._show_call(writer, call)
+                self._show_answers(writer, call)
             case ch.CallAsked(call):
                 self._show_call(writer, call)
                 self._ask(writer, call)
@@ -351,22 +352,20 @@ class AgUiEncoder:
                 assert_never(change)
 
     def _ask(self, writer: Writer, call: Call) -> None:
-        shown, metadata = self._call_id(call), {"tool": call.name}
+        shown = self._call_id(call)
         if call.declared:
             self._own.add(shown)
             return
-        about: JsonObject = {"id": shown, "reason": f"helix:{call.kind}", "toolCallId": shown, "metadata": {**metadata}}
+        about: JsonObject = {"id": shown, "reason": f"helix:{call.kind}", "toolCallId": shown}
+        about["metadata"] = {"tool": call.name}
         if call.kind == "question":
-            asked: list[JsonValue] = [shown_question(question) for question in call.questions]
-            about |= {"id": question_id(shown, call.round), "metadata": {**metadata, "questions": asked}}
-            about |= {"message": "\n".join(question.text for question in call.questions)}
-            about |= {"responseSchema": answers_schema(list(call.questions))}
+            about |= ui_calls.question_interrupt(shown, call)
         elif call.kind != "client":
             about |= {"responseSchema": ANSWER}
         self._asked[str(about["id"])] = about | dict(writer.tag)
 
     def _call_id(self, call: Call) -> str:
-        return shown_call(self._root, call.step.conversation.id, call.id)
+        return ui_calls.shown_call(self._root, call.step.conversation.id, call.id)
 
     def _show_call(self, writer: Writer, call: Call) -> None:
         shown, arguments = self._call_id(call), dumps(call.arguments)
@@ -374,24 +373,38 @@ class AgUiEncoder:
             if self._talk.change_arguments(shown, arguments):
                 self._snapshot()
             return
+        self._emit_call(call, shown, call.name, arguments, writer)
+
+    def _emit_call(self, call: Call, shown: str, name: str, arguments: str, writer: Writer) -> None:
         step = call.step
         parent = answer_id(step.conversation.id, step.step, step.attempt if step.state == "committed" else 0)
         tag = self._answers.owners.setdefault(parent, writer.tag)
-        self._emit("TOOL_CALL_START", None, toolCallId=shown, toolCallName=call.name, parentMessageId=parent, **tag)
+        self._emit("TOOL_CALL_START", None, toolCallId=shown, toolCallName=name, parentMessageId=parent, **tag)
         self._emit("TOOL_CALL_ARGS", None, toolCallId=shown, delta=arguments, **tag)
         self._emit("TOOL_CALL_END", None, toolCallId=shown, **tag)
-        self._talk.add_call(parent, shown, call.name, arguments, tag)
+        self._talk.add_call(parent, shown, name, arguments, tag)
+
+    def _show_answers(self, writer: Writer, call: Call) -> None:
+        """Show each answered round of questions as a call of its own with the answers, as the stored conversation does."""
+        for shown, asked in ui_calls.answered_rounds(self._call_id(call), call.questions):
+            if not self._talk.has_call(shown):
+                self._emit_call(call, shown, ui_calls.QUESTION, ui_calls.questions_text(asked), writer)
+                result = ui_calls.answers_message(shown, asked)
+                about = {"messageId": result["id"], "content": result["content"]}
+                self._emit("TOOL_CALL_RESULT", writer, toolCallId=shown, role="tool", **about)
+                self._talk.add_result(str(result["id"]), shown, result["content"], writer.tag)
 
     def _end_call(self, writer: Writer, call: Call) -> None:
         shown = self._call_id(call)
         self._own.discard(shown)
         self._asked.pop(shown, None)
-        self._asked.pop(question_id(shown, call.round), None)
+        self._asked.pop(ui_calls.question_id(shown, call.round), None)
         if shown in self._results:
             return
         self._results.add(shown)
         if not self._talk.has_call(shown):
             self._show_call(writer, call)
+        self._show_answers(writer, call)
         result = call.result if call.result is not None else call.error
         content = agui_content(result if isinstance(result, str) else dumps(result), call.files)
         result_id = self._given.get(shown) or f"{shown}/result"

@@ -266,6 +266,7 @@ class UIMessageEncoder:
             case ch.CallStarted(call):
                 self._emit_approval(self._show_call(call), approved=True)
                 self._questions.close(self._call_id(call), call)
+                self._questions.name_people(self._call_id(call), call)
             case ch.CallAsked(call):
                 shown = self._show_call(call)
                 if call.kind == "question":
@@ -301,6 +302,7 @@ class UIMessageEncoder:
         denied = shown.asked in ("approval", "unknown") and not success
         error = call.error or (call.result if isinstance(call.result, str) else dumps(call.result))
         self._questions.close(self._call_id(call), call, None if success else error)
+        self._questions.name_people(self._call_id(call), call)
         if denied and shown.requested:
             self._deny(shown, error)
             return

@@ -86,7 +86,8 @@ def replay(messages: Sequence[StreamMessage]) -> Tally:
             tally.problems.append(
                 f"zombie_invisible: sequence {message.sequence} belongs to turn {message.turn} but follows turn {turn}"
             )
-        if message.turn in tally.ends:
+        reminds = (message.chunk or {}).get("type") == "call_reminder" and tally.ends[message.turn] == ["paused"]
+        if tally.ends.get(message.turn) and not reminds:
             tally.problems.append(
                 f"end_truthful: sequence {message.sequence} comes after the end of turn {message.turn}"
             )

@@ -181,7 +181,7 @@ class CallBlock(Fold):
         call = self._call
         if call.child is not None and not self.chosen and not self.is_open and call.state in ("running", "waiting"):
             return await self.open(True)
-        now = (call.state, call.attempt, id(call.arguments), call.edited, call.error, self.is_open)
+        now = (call.state, call.attempt, id(call.arguments), id(call.questions), call.edited, call.error, self.is_open)
         if now != self._drawn:
             self._drawn = now
             self.title(self._line())
@@ -214,6 +214,9 @@ class CallBlock(Fold):
     def _details(self) -> Content:
         call = self._call
         parts: list[str | tuple[str, str]] = [("arguments\n", "dim"), json_text(call.arguments)]
+        asked = call.questions if call.state != "waiting" else ()
+        parts += [text for q in asked for text in ((f"\n{q.text}\n", "dim"), formats.asked(q))]
+        parts += [(f"\n{formats.response(given)}", "dim") for given in call.responses]
         if call.error is not None:
             parts += [("\nerror\n", "dim"), (call.error, "red")]
         elif call.result is not None:

@@ -12,7 +12,6 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 from xml.etree.ElementTree import Element, tostring
@@ -26,6 +25,7 @@ from helix.cli.sessions.page import Page, read_page
 from helix.cli.view import formats
 from helix.cli.where import Where, with_client
 from helix.client import HelixClient
+from helix.core.entries import read_waits
 from helix.core.errors import SessionNotFoundError
 from helix.core.json import loads
 from helix.core.ledger import NANOS, Ledger
@@ -152,7 +152,8 @@ def html_page(shown: Conversation, ledger: Ledger, now: float) -> str:
         _element("h2", "Cost"),
         *_cost(ledger, state.session_id),
     ]
-    made = f"Made {_time(now)} by helix {__version__}. To import the session elsewhere: helix export {state.session_id}"
+    made = f"Made {formats.time(now)} by helix {__version__}. "
+    made += f"To import the session elsewhere: helix export {state.session_id}"
     main = _element("main", *sections, _element("footer", made))
     body = tostring(_element("html", head, _element("body", main), lang="en"), encoding="unicode", method="html")
     return f"<!doctype html>\n{body}\n"
@@ -181,10 +182,6 @@ def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2)
 
 
-def _time(at: float | None) -> str:
-    return "" if not at else f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
 def _badge(status: str) -> Element:
     return _element("span", status, cls=f"badge {_TONES.get(status, '')}".strip())
 
@@ -196,7 +193,7 @@ def _usd(nanos: int) -> str:
 def _header(page: Page, ledger: Ledger) -> Element:
     state = page.state
     used = f"{formats.tokens(state.usage)}, {_usd(ledger.nanos)} in all"
-    when = f"{_time(state.created_at)} to {_time(state.updated_at)}"
+    when = f"{formats.time(state.created_at)} to {formats.time(state.updated_at)}"
     lines = [
         _element("h1", f"{state.agent_type} ", _badge(state.status)),
         _element("p", _element("code", state.session_id), cls="soft"),
@@ -247,7 +244,7 @@ def _conversation(shown: Conversation) -> Iterator[Element]:
 
 
 def _message(kind: str, who: str, message: AnyMessage, text: str) -> Element:
-    at = _time(getattr(message, "created_at", None))
+    at = formats.time(getattr(message, "created_at", None))
     head = _element("div", who, *([_element("span", f" · {at}", cls="soft")] if at else []), cls="who")
     return _element("article", head, _element("div", text, cls="text"), cls=f"said {kind}")
 
@@ -260,6 +257,10 @@ def _call(request: ToolCallRequest, result: ToolResultMessage | None, child: Ele
     if isinstance(edited, dict):
         inside += [_label(f"Executed with, changed by {edited.get('by') or 'an operator'}")]
         inside += [_pre(_json(edited.get("arguments")))]
+    questions, responses = read_waits(result) if result is not None else ((), ())
+    for question in questions:
+        inside += [_label(question.text), _pre(formats.asked(question))]
+    inside += [_label(formats.response(given)) for given in responses]
     if child is not None:
         inside.append(child)
     if result is None:
@@ -326,7 +327,7 @@ def _runs(runs: Sequence[dict[str, Any]]) -> Element:
     rows: list[Element] = []
     for run in (RunRow.model_validate(run) for run in reversed(runs)):
         took = f"took {run.ended_at - run.started_at:.1f} s" if run.ended_at else ""
-        facts = [_time(run.started_at), took, formats.count(run.steps, "step"), formats.tokens(run.usage)]
+        facts = [formats.time(run.started_at), took, formats.count(run.steps, "step"), formats.tokens(run.usage)]
         about = _element("span", f" · {' · '.join(fact for fact in facts if fact)}", cls="soft")
         why = [] if run.error is None else [_element("div", f"{run.error.code}: {run.error.message}", cls="bad")]
         rows.append(_element("li", f"{run.turn}. {run.mode.replace('_', ' ')} ", _badge(run.status), about, *why))

@@ -21,6 +21,7 @@ from helix.cli.view.base import Question
 from helix.cli.where import Where, with_client
 from helix.client import HelixClient
 from helix.core.context_replies import ContextFound
+from helix.core.entries import read_waits
 from helix.core.files import FilePart
 from helix.core.handles import SessionState
 from helix.core.json import JsonObject, dumps
@@ -273,6 +274,11 @@ def _message(message: AnyMessage) -> Iterator[Line]:
             for call in message.tool_calls:
                 yield ((f"→ {formats.call(call.name, call.arguments)}", "cyan"),)
         case ToolResultMessage():
+            questions, responses = read_waits(message)
+            for question in questions:
+                yield ((f"? {question.text}: {formats.asked(question)}", "yellow"),)
+            for given in responses:
+                yield ((f"? {message.tool_name}: {formats.response(given)}", "yellow"),)
             said = f"← {message.tool_name}: {formats.cut(message.content, RESULT_CHARS)}"
             yield ((said, "green" if message.success else "red"),)
             yield from _files(message.files)

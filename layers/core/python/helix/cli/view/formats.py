@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from rich.filesize import decimal
@@ -13,6 +14,7 @@ from rich.text import Text
 from helix.cli.output import console
 from helix.core.conversation.items import Notice
 from helix.core.files import FilePart
+from helix.core.messages import AskedQuestion, CallResponse
 from helix.core.usage import Usage
 
 LONGEST_TEXT, MOST_ITEMS = 60, 3
@@ -187,3 +189,31 @@ def table_of(
     for row in rows:
         table.add_row(*(Text(cell, status_style(cell)) for cell in row))
     return table
+
+
+def asked(question: AskedQuestion) -> str:
+    """Return the answer to a question of a tool, and who gave it."""
+    if not question.answered:
+        return "no answer"
+    late = "the default, because no answer came in time" if question.timed_out else ""
+    return f"{short(question.data)}{_given(late, by=question.by, at=question.at)}"
+
+
+def response(given: CallResponse) -> str:
+    """Return a person's or client's response to a call that waited, and who gave it."""
+    word = {"client": "result given", "unknown": "run again", "question": "answered"}.get(given.kind, "approved")
+    if not given.approved:
+        no = {"client": "failure reported", "unknown": "outcome decided", "question": "not answered"}
+        word = no.get(given.kind, "denied")
+    return f"{word}{_given(by=given.by, at=given.at)}"
+
+
+def _given(*words: str, by: str | None, at: float | None) -> str:
+    who = "" if by is None else f"by {by}"
+    said = [word for word in (*words, who, time(at)) if word]
+    return f" ({', '.join(said)})" if said else ""
+
+
+def time(at: float | None) -> str:
+    """Format a time in Unix seconds. Empty for None and 0."""
+    return "" if not at else f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -17,6 +17,7 @@ from helix.core.conversation import changes as ch
 from helix.core.conversation.attempts import Attempts
 from helix.core.conversation.changes import Change
 from helix.core.conversation.items import BUDGET, Call, Item, Notice, Part, Step, Tone, User
+from helix.core.entries import read_waits
 from helix.core.json import JsonObject
 from helix.core.messages import AnyMessage, AssistantMessage, Edit, ToolResultMessage, UserMessage
 from helix.core.prompt import is_cut
@@ -86,6 +87,7 @@ class Conversation:
             return
         call.state, call.result = "done" if message.success else "failed", message.content
         call.error, call.files = None if message.success else message.content, message.files
+        call.questions, call.responses = read_waits(message)
         edited = message.metadata.get("edited")
         if isinstance(edited, dict):
             call.edited = Edit.model_validate(edited, extra="ignore")
@@ -318,6 +320,7 @@ class Conversation:
                 call.arguments, call.state = chunk.arguments, "running"
                 call.attempt = chunk.attempt - call.round  # an execution that asked questions did not fail
                 call.edited, call.questions = chunk.edited or call.edited, chunk.questions
+                call.responses = chunk.responses
                 out.append(ch.CallStarted(call))
             case c.ToolApprovalRequestChunk():
                 call.arguments, call.state, call.kind = chunk.input, "waiting", chunk.kind
@@ -328,6 +331,8 @@ class Conversation:
                 call.arguments = call.arguments if known else chunk.arguments or {}
                 call.state, call.result, call.error = "done" if chunk.success else "failed", chunk.result, chunk.error
                 call.files = chunk.files
+                call.questions = chunk.questions or call.questions  # an older version left them out
+                call.responses = chunk.responses or call.responses
                 out.append(ch.CallEnded(call))
             case _:
                 assert_never(chunk)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from helix.core.files import FilePart
 from helix.core.json import JsonObject, JsonValue
-from helix.core.messages import AskedQuestion, Edit
+from helix.core.messages import AskedQuestion, CallResponse, Edit
 from helix.core.usage import Usage
 
 if TYPE_CHECKING:
@@ -141,7 +141,9 @@ class Call:
     reason: str | None = None
     """The reason why the tool needs approval. None if its approval rule does not give one."""
     questions: Sequence[AskedQuestion] = ()
-    """The open questions of a waiting call of the kind `question`, or the answered ones of a call that went on."""
+    """The open questions of a waiting call of the kind `question`, or all questions of a call that went on."""
+    responses: Sequence[CallResponse] = ()
+    """The approvals, denials, results and rulings that the call got."""
     round: int = 0
     """The last round of those questions, for the response. 0 if the call has asked none."""
     declared: bool = False

@@ -18,7 +18,7 @@ from helix.core.json import JsonObject, clean_text, dumps
 from helix.core.messages import EditedArguments, ToolCallRequest
 from helix.core.prompt import BY_GUARD, UNKNOWN, crashed_result
 from helix.core.questions import timeout_of
-from helix.core.tools import AnyTool
+from helix.core.tools import AnyTool, reminders_of
 from helix.core.usage import Usage
 from helix.core.verdicts import MAX_REASON, Verdict, about, replacement
 from helix.engine.calls.runner import ToolOutcome, run_tool
@@ -82,9 +82,13 @@ def _approval_reason(tool: AnyTool | None, request: ToolCallRequest, answer: Ass
 
 def _timeout(run: RunContext, tool: AnyTool | None) -> dict[str, object]:
     """Return the deadline of a call that begins to wait for a response, and the policy afterwards."""
-    if tool is None or tool.answer_timeout_s is None:
+    if tool is None:
         return {"deadline": None}
-    return {"deadline": run.now() + tool.answer_timeout_s, "on_timeout": tool.on_answer_timeout}
+    now, limit_s = run.now(), tool.answer_timeout_s
+    remind_at = [now + after for after in reminders_of(tool.remind_s, limit_s) or []]
+    if limit_s is None:
+        return {"deadline": None, "remind_at": remind_at}
+    return {"deadline": now + limit_s, "on_timeout": tool.on_answer_timeout, "remind_at": remind_at}
 
 
 def _assigned(run: RunContext, row: CallRow, answer: AssistantRow) -> CallRow:
@@ -347,8 +351,10 @@ async def _done(run: RunContext, row: CallRow, outcome: ToolOutcome) -> CallRow:
     if outcome.questions is not None:
         seconds, policy = timeout_of(outcome.questions)
         deadline = None if seconds is None else run.now() + seconds
-        changes: dict[str, Any] = {"state": "asked", "ask": "question", "questions": outcome.questions, "reason": None}
+        asked = [q if q.answered else q.model_copy(update={"round": row.claim}) for q in outcome.questions]
+        changes: dict[str, Any] = {"state": "asked", "ask": "question", "questions": asked, "reason": None}
         changes |= {"owner": None, "deadline": deadline, "on_timeout": policy, "usage": usage}
+        changes["remind_at"] = sorted({run.now() + after for q in asked if not q.answered for after in q.remind_s})
         return row.model_copy(update=changes)
     outcome, files = await _take_files(run, outcome)
     return row.ended(

@@ -22,7 +22,7 @@ from helix.core.errors import (
 )
 from helix.core.handles import Confirmation
 from helix.core.json import JsonObject, JsonValue, check_json, check_text, dumps, loads
-from helix.core.messages import EditedArguments, ToolCallRequest
+from helix.core.messages import CallResponse, EditedArguments, ToolCallRequest
 from helix.core.planning import refuse_call
 from helix.core.prompt import UNKNOWN
 from helix.core.questions import with_answers, with_defaults
@@ -64,6 +64,8 @@ async def answer(
     if isinstance(confirmation, Confirmation):
         check_json(confirmation.data, "data")
         _check_arguments(confirmation)
+        if confirmation.by is not None:
+            check_text(confirmation.by, "by", 256)
         check_reason(confirmation.reason)
     session, own = await _find(engine, session_id, confirmation.tool_call_id)
     target = agent.find_agent(session.agent_type) or engine.agents(session.agent_type)
@@ -150,12 +152,15 @@ def _responded(agent: AnyAgent, row: CallRow, confirmation: Confirmation | Expir
             )  # a worker judges the result
         if confirmation.arguments is not None:
             new = _edited(agent, row, new, confirmation, now)
-    return new.model_copy(update={"deadline": None})
+        if row.ask is not None and (row.ask != "question" or not confirmation.approved):
+            given = CallResponse(kind=row.ask, approved=confirmation.approved, by=confirmation.by, at=now)
+            new = new.model_copy(update={"responses": [*row.responses, given]})
+    return new.model_copy(update={"deadline": None, "remind_at": []})
 
 
 def _expired(row: CallRow, now: float) -> CallRow:
     if row.ask == "question" and row.on_timeout == "default":
-        return row.model_copy(update={"state": "approved", "ask": None, "questions": with_defaults(row.questions)})
+        return row.model_copy(update={"state": "approved", "ask": None, "questions": with_defaults(row.questions, now)})
     content = dumps(UNKNOWN) if row.ask == "unknown" else result_content("denied: no answer came in time", False)
     return row.ended(content, False, "policy", now, ask=None, fatal=row.on_timeout == "fail")
 
@@ -168,7 +173,7 @@ def _answered(row: CallRow, confirmation: Confirmation, now: float) -> CallRow:
             return _done(row, result_content(error, False), False, now)
         return _reported(row, confirmation.data, now)
     if row.ask == "question" and confirmation.approved:
-        answers = with_answers(row.call_id, row.questions, confirmation.data)
+        answers = with_answers(row.call_id, row.questions, confirmation.data, by=confirmation.by, at=now)
         return row.model_copy(update={"state": "approved", "ask": None, "questions": answers})
     if confirmation.approved:
         data: JsonObject | None = None
@@ -194,8 +199,6 @@ def _check_arguments(confirmation: Confirmation) -> None:
     if not confirmation.approved:
         raise InvalidInputError("arguments need an approval, but the call is denied: leave out one of the two")
     check_json(confirmation.arguments, "arguments")
-    if confirmation.by is not None:
-        check_text(confirmation.by, "by", 256)
 
 
 def _edited(agent: AnyAgent, row: CallRow, approved: CallRow, confirmation: Confirmation, now: float) -> CallRow:

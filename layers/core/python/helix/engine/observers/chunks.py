@@ -11,6 +11,7 @@ from helix.core.agents import AnyAgent
 from helix.core.call_results import call_error, call_value, has_end, parsed_content
 from helix.core.chunks import (
     AnyChunk,
+    CallReminderChunk,
     CheckpointCreatedChunk,
     ContextChangedChunk,
     CustomEventChunk,
@@ -46,7 +47,7 @@ from helix.core.questions import open_questions
 from helix.core.row_keys import checkpoint_version
 from helix.core.rows import CheckpointRow
 from helix.core.run_row import RunRow
-from helix.core.sequencer import Mark
+from helix.core.sequencer import REMINDER, Mark
 from helix.core.session_row import StepClaim
 from helix.core.verdicts import BLOCKED, GUARD_EVENT, describe_change
 from helix.engine import facts
@@ -97,6 +98,15 @@ def _put_call_chunks(run: RunContext, fact: facts.Fact) -> None:
                 parent_tool_call_id=row.call_id, sub_agent_id=ref.session_id, sub_agent_type=ref.agent_type
             )
             _calling(run.stream, row, [_tool_start(row, request.arguments), child])
+        case facts.CallReminded(row, _, number):
+            reminder = CallReminderChunk(
+                tool_call_id=row.call_id,
+                tool_name=row.tool_name,
+                kind=row.ask or "approval",
+                number=number,
+                expires_at=row.deadline,
+            )
+            run.stream.put(Writer("call", row.step, number, REMINDER + row.call_id), [reminder])
         case facts.CallWaits(row, answer):
             _calling(run.stream, row, [_approval(run, row, answer)])
         case facts.CallsRefused():
@@ -148,6 +158,7 @@ def _tool_start(row: CallRow, arguments: Any) -> ToolStartChunk:
         arguments=arguments,
         edited=edited,
         questions=row.questions,
+        responses=row.responses,
     )
 
 
@@ -290,6 +301,8 @@ def _result(stream: RunStream, row: CallRow, version: int = 0, arguments: JsonOb
         error=error,
         arguments=arguments,
         files=row.files,
+        questions=row.questions,
+        responses=row.responses,
     )
     chunks: list[AnyChunk] = [*_verdicts(row), chunk]
     if row.child is not None and row.claim > 0 and row.by != "plan":

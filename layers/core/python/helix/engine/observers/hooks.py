@@ -8,8 +8,9 @@ from typing import Any
 from helix.core.call_results import call_error
 from helix.core.chunks import CustomEventChunk
 from helix.core.context import check_event
-from helix.core.entries import CallRow, ChildRef, message_of
+from helix.core.entries import CallRow, ChildRef, message_of, pending_of
 from helix.core.json import JsonObject, JsonValue
+from helix.core.questions import open_questions
 from helix.core.row_keys import hook_mark_sort
 from helix.core.run_row import RunRow
 from helix.engine import facts
@@ -36,28 +37,47 @@ async def call_hooks(run: RunContext, fact: facts.Fact) -> None:
         case facts.ModelAnswered(claim, result):
             answer = {"result": result, "usage": result.usage, "model": result.model}
             await _call(run, "after_llm_call", {"step": claim.step, "attempt": claim.attempt, **answer})
-        case facts.ToolClaimed():
-            await _call(run, "before_tool", _tool(fact), call_id=fact.row.call_id)
-        case facts.ToolEnded() if fact.done is not None:
-            await _call(run, "after_tool", _tool(fact) | _ended(run, fact), call_id=fact.row.call_id)
         case facts.StepFolded(entries, checkpoint):
             await _messages(run, facts.MessagesAdded(entries, checkpoint.patches))
         case facts.MessagesAdded():
             await _messages(run, fact)
-        case facts.ChildBegan(row, ref):
-            await _call(run, "before_sub_agent", _child(row, ref), call_id=row.call_id)
-        case facts.ChildEnded(row, status):
-            await _call(run, "after_sub_agent", {**_child(row, row.child), "status": status}, call_id=row.call_id)
         case facts.RunBegan(begun):
             await _begin(run, begun)
         case facts.RunFinished(ended):
             await _finish(run, ended)
+        case _:
+            await _call_about_call(run, fact)
+
+
+async def _call_about_call(run: RunContext, fact: facts.Fact) -> None:
+    match fact:
+        case facts.CallReminded():
+            await _call(run, "on_reminder", _reminder(fact), call_id=f"{fact.row.call_id}/{fact.number}", live=False)
+        case facts.ToolClaimed():
+            await _call(run, "before_tool", _tool(fact), call_id=fact.row.call_id)
+        case facts.ToolEnded() if fact.done is not None:
+            await _call(run, "after_tool", _tool(fact) | _ended(run, fact), call_id=fact.row.call_id)
+        case facts.ChildBegan(row, ref):
+            await _call(run, "before_sub_agent", _child(row, ref), call_id=row.call_id)
+        case facts.ChildEnded(row, status):
+            await _call(run, "after_sub_agent", {**_child(row, row.child), "status": status}, call_id=row.call_id)
 
 
 def _tool(fact: facts.ToolCall) -> dict[str, Any]:
     row = fact.row
     names = {"tool": fact.tool, "tool_name": fact.tool.name, "tool_call_id": row.call_id}
     return {"step": row.step, **names, "arguments": fact.request.arguments}
+
+
+def _reminder(fact: facts.CallReminded) -> dict[str, Any]:
+    row = fact.row
+    pending = pending_of(row)
+    if row.edited is None:
+        given = next((call.arguments for call in fact.answer.tool_calls if call.id == row.call_id), {})
+        pending = pending.model_copy(update={"arguments": given})
+    if row.ask == "question":
+        pending = pending.model_copy(update={"questions": open_questions(row.questions)})
+    return {"step": row.step, "number": fact.number, "pending": pending}
 
 
 def _ended(run: RunContext, fact: facts.ToolEnded) -> dict[str, Any]:

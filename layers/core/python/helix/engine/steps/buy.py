@@ -44,7 +44,7 @@ from helix.engine.stops import judge_stop
 from helix.engine.writing import as_read, at_version, entry_put, no_outcome_check, session_put, share_head
 from helix.ports.state_store import Check, Operation, Value
 from helix.services.request_heads import head_put
-from helix.services.waits import wait_put
+from helix.services.waits import due_at, wait_put
 
 EXCEEDED = "budget_exceeded"
 
@@ -180,9 +180,10 @@ async def _pause(run: RunContext, session: SessionRow, rows: OpenRows, pending: 
             break
         if row is not None and row.call_id in waiting:
             checks.append(Check(call_key(session, place), as_read(row)))
-    deadlines = [each.expires_at for each in pending if each.expires_at is not None]
-    if deadlines:
-        checks.append(wait_put(session, min(deadlines)))
+    rows_asked = [row for row in rows.calls if row is not None and row.state == "asked" and row.call_id in waiting]
+    dues = [due for row in rows_asked if (due := due_at(row)) is not None]
+    if dues:
+        checks.append(wait_put(session, min(dues)))
     return await close_run(run, session, Ending("paused", reason="pending", pending=pending, checks=checks))
 
 
