@@ -5,7 +5,7 @@ import { type DynamicToolUIPart, readUIMessageStream, type UIMessage, type UIMes
 import type { HelixClient } from "./client.ts";
 import { CONTINUES } from "./conversation/changes.ts";
 import { addUrls, resultFiles, uiFile } from "./file-urls.ts";
-import type { RunRow, SessionFound } from "./generated.ts";
+import type { RunRow, SessionFound, WaitingMessage } from "./generated.ts";
 import { partsOf } from "./message-parts.ts";
 import { userMessageId } from "./talks.ts";
 import { UIMessageEncoder } from "./ui-messages.ts";
@@ -48,15 +48,14 @@ async function messagesOf(client: HelixClient, session_id: string): Promise<UIMe
     const said = history[start_count];
     const own = said?.role === "user" && said.run_id !== null && entry.runs.has(said.run_id);
     if (own) found.push(userMessage(said));
+    const rest = history.slice(start_count + Number(own), entries[n + 1]?.first.start_count); // messages that steered follow the answer
     if (start_sequence + 1 >= from) {
       const answer = await folded(session_id, entry);
       if (answer !== undefined) found.push(answer);
-    } else {
-      const rest = history.slice(start_count + Number(own), entries[n + 1]?.first.start_count);
-      found.push(...historyMessages(session_id, rest, run_id));
-    }
+      found.push(...rest.flatMap((message) => (message.role === "user" ? [userMessage(message)] : [])));
+    } else found.push(...historyMessages(session_id, rest, run_id));
   }
-  return found;
+  return [...found, ...session.inbox.map(waitingMessage)];
 }
 
 async function historyOf(client: HelixClient, session_id: string, count: number): Promise<Stored[]> {
@@ -149,7 +148,13 @@ function joined(parts: readonly UIMessageChunk[]): UIMessageChunk[] {
 
 // --- from history -----------------------------------------------------------------------------------------------------------
 
-const userMessage = (said: Stored & { role: "user" }): UIMessage => ({
+/** It is the last on the page, as on the page that sent it. */
+const waitingMessage = ({ id, metadata = {}, content, files = [] }: WaitingMessage): UIMessage => ({
+  ...userMessage({ id, run_id: null, queued_id: id, metadata, content, files }),
+  metadata: { queuedId: id, state: "waiting" },
+});
+
+const userMessage = (said: Parameters<typeof userMessageId>[0] & Pick<WaitingMessage, "content" | "files">): UIMessage => ({
   id: userMessageId(said),
   role: "user",
   parts: partsOf(said.content, said.files ?? []).map((part) =>
@@ -161,19 +166,22 @@ const userMessage = (said: Stored & { role: "user" }): UIMessage => ({
 function historyMessages(session_id: string, history: readonly Stored[], runId?: string): UIMessage[] {
   const found: UIMessage[] = [];
   const calls = new Map<string, DynamicToolUIPart>();
+  let answer: UIMessage | undefined;
   for (const stored of history) {
     if (stored.role === "user") found.push(userMessage(stored));
     else if (stored.role === "assistant") {
-      if (found.at(-1)?.role !== "assistant") {
-        const run = runId ?? stored.run_id ?? stored.id;
-        found.push({ id: run, role: "assistant", metadata: { sessionId: session_id, runId: run }, parts: [] });
+      const run = runId ?? stored.run_id ?? stored.id;
+      if (found.at(-1)?.role !== "assistant") answer = found.findLast(({ id }) => id === run); // it was steered
+      if (answer === undefined) {
+        answer = { id: run, role: "assistant", metadata: { sessionId: session_id, runId: run }, parts: [] };
+        found.push(answer);
       }
-      found.at(-1)!.parts.push(...answerParts(stored, calls));
+      answer.parts.push(...answerParts(stored, calls));
     } else if (stored.role === "tool") {
       const call = calls.get(stored.tool_call_id);
       if (call === undefined) continue;
       Object.assign(call, resultOf(stored));
-      found.at(-1)!.parts.push(...resultFiles(stored.files ?? [], session_id, stored.tool_call_id));
+      answer?.parts.push(...resultFiles(stored.files ?? [], session_id, stored.tool_call_id));
     }
   }
   return found;

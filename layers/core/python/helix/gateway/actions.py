@@ -131,7 +131,15 @@ async def run(backend: Backend, caller: Connection, request: Run, read_files: Re
     message = _parameters(agent, request.input) if request.input is not None else request.message or ""
     named = {"id": request.message_id} if request.message_id else {}
     given = AgentInput(message=message, files=request.files, state=request.state or {}, metadata=named)
-    start: Start = partial(edit, backend.executor, agent, session_id, given, user_id=caller.principal)
+    start: Start = partial(
+        edit,
+        backend.executor,
+        agent,
+        session_id,
+        given,
+        user_id=caller.principal,
+        when_running=request.when_running,
+    )
     if not request.edits or row is None:
         start = partial(
             backend.executor.execute,
