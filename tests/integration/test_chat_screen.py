@@ -192,21 +192,59 @@ async def test_branch_back_sessions_cost_and_help_on_a_narrow_screen() -> None:
 
 async def test_a_message_waits_for_the_run_and_an_interrupt_sends_it() -> None:
     gate = Gate()
-    model = ScriptedModel([gated(gate, "Never said."), "Steered."])
+    model = ScriptedModel([gated(gate, "Never said."), "Steered.", "Last."])
     async with screen(executor_of(model)) as s:
         await s.type("Begin")
         await gate.reached()
         await s.type("Rather this")
-        await s.until("sent after the run")
+        await s.until("Escape interrupts the run")
+        await s.type("Then that")
+        await s.until("⧗ Then that")
         await s.press("escape")
-        await s.until("Steered.")
+        await s.until("Last.")
         await s.ended()
-        assert "Interrupted." in s.text and "Rather this" in str(model.requests[-1]) and not s.app.session.queued
+        assert "Interrupted." in s.text and not s.app.session.inbox and "⧗" not in s.text
+        told = [m.content for m in model.requests[-1].messages if m.role == "user"]
+        assert told == ["Begin", "Rather this", "Then that"]
         s.app.prompt.text = ""
         await s.press("up")
-        assert s.app.prompt.text == "Rather this"
-        await s.press("up", "up", "down", "down")
+        assert s.app.prompt.text == "Then that"
+        await s.press("up", "up", "down", "down", "down")
         assert s.app.prompt.text == ""
+
+
+async def test_waiting_messages_are_withdrawn_and_steer_the_run() -> None:
+    gate = Gate()
+    helper = agent("helper", tools=[a_tool("work", lambda args, ctx: gate.wait())])
+    executor = executor_of([calls(call("work"), content="I look."), "As you say."], helper)
+    async with screen(executor) as s:
+        await s.type("/withdraw")
+        await s.until("needs a session")
+        await s.type("Begin")
+        await gate.reached()
+        await s.type("/steer")
+        await s.until("no message waits")
+        for text in ("One", "Two", "Three"):
+            await s.type(text)
+            await s.until(f"⧗ {text}")
+        await s.type("/withdraw 2")
+        await s.until(lambda: "⧗ Two" not in s.text)
+        assert s.app.prompt.text == "Two", "its text can be changed and sent again"
+        s.app.prompt.text = ""
+        await s.type("/withdraw 9")
+        await s.until("there is no waiting message 9")
+        await s.type("/steer")
+        await s.until(lambda: [m.mode for m in s.app.session.inbox] == ["steer", "queue"])
+        await s.type("/steer And this")
+        await s.until("⧗ And this")
+        await s.type("/withdraw")
+        await s.until(lambda: "⧗ Three" not in s.text)
+        s.app.prompt.text = ""
+        gate.open()
+        await s.until("As you say.")
+        await s.ended()
+        messages = (await executor.sessions.get_messages(str(s.app.session.session_id))).messages
+        assert [m.content for m in messages if m.role == "user"] == ["Begin", "One", "And this"]
 
 
 async def test_the_second_interrupt_leaves() -> None:

@@ -109,8 +109,7 @@ async def agrees(front_ends: NodeProcess, executor: Executor, session_id: str, *
         seen = [m for m in found["agui"]["messages"] if m["role"] != "reasoning" and "subagentRunId" not in m]
         stored = await stored_conversation(executor, session_id)
         assert len({message["id"] for message in stored}) == len(stored)
-        if session_id != "ses_a_message_that_steers":  # AG-UI has no event for it, so pages show it when they load
-            assert plain(seen, exact) == plain(stored, exact)
+        assert plain(seen, exact) == plain(stored, exact)
 
 
 def shown(message: Any) -> Any:

@@ -201,7 +201,8 @@ async def test_a_message_that_was_refused_is_sent_again() -> None:
         page = Page(client, "ai-sdk")
         running = asyncio.create_task(page.say(("u1", "Wait")))
         await GATES["g"].reached()
-        refused = await client.post("/desk/ai-sdk", json=page.body(("u1", "Wait"), ("u2", "And?")), headers=ANN)
+        body = {**page.body(("u1", "Wait"), ("u2", "And?")), "when_running": "refuse"}
+        refused = await client.post("/desk/ai-sdk", json=body, headers=ANN)
         assert (refused.status_code, refused.json()["error"]["recoverable"]) == (409, True)
         GATES["g"].open()
         await running

@@ -50,6 +50,9 @@ async function looked(chat, until) {
 const steps = {
   say: (chat, text) => chat.sendMessage({ text }),
   begin: (chat, text) => void chat.sendMessage({ text }),
+  "say with": (chat, text, options) => chat.sendMessage({ text }, options),
+  "begin with": (chat, text, options) => void chat.sendMessage({ text }, options),
+  has: (chat, text) => looked(chat, () => JSON.stringify(chat.messages).includes(text)),
   shows: (chat, text) => looked(chat, () => JSON.stringify(chat.messages.at(-1) ?? "").includes(text)),
   ready: (chat) => looked(chat, () => chat.status === "ready" || chat.status === "error"),
   stop: (chat) => chat.stop(),

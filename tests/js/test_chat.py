@@ -7,7 +7,7 @@ from typing import Any, Self
 import pytest
 from tests.js.test_client import QUICK
 from tests.support_gateway import WORDS, FaultySockets, executor_of, served
-from tests.support_run import Gate, Text, a_tool, agent, call, calls, gated
+from tests.support_run import Gate, Text, a_tool, agent, call, calls, eventually, gated
 
 from helix import Question, ScriptedModel, ToolContext, create_sub_agent_tool, tool
 from helix.adapters.models.scripted import Entry
@@ -150,7 +150,61 @@ async def test_stop_interrupts_the_run(typescript: Any) -> None:
         gate.open()
 
 
-async def test_a_message_while_the_agent_runs_takes_its_place(typescript: Any) -> None:
+async def test_a_message_while_the_agent_runs_waits_for_its_own_turn(typescript: Any) -> None:
+    """The page that sends it shows both answers, each once, and so does a page that loads."""
+    gate = Gate()
+    executor = executor_of([gated(gate, "First done."), "Second done."])
+    async with (
+        served(executor) as (gateway, client),
+        Page(typescript, gateway.url) as page,
+        Page(typescript, gateway.url, "other tab") as other,
+    ):
+        await page(["begin", "Hi"])
+        await gate.reached()
+        await page(["begin", "And?"])
+
+        async def waits() -> bool:
+            return len((await client.get_session(CHAT)).inbox) == 1
+
+        await eventually(waits)
+        (message,) = (await client.get_session(CHAT)).inbox
+        loaded = (await typescript("loaded", page="page", chatId=CHAT))["messages"]
+        assert loaded[-1]["metadata"] == {"queuedId": message.id, "state": "waiting"}
+        gate.open()
+        messages = await page(["shows", "Second done."], ["ready"])
+        assert [texts(one) for one in messages] == ["Hi", "And?", "First done.", "Second done."] or [
+            texts(one) for one in messages
+        ] == ["Hi", "First done.", "And?", "Second done."]
+        assert page.problems == []
+        assert [texts(one) for one in await other(["resume"])] == ["Second done."]
+        assert [run.status for run in (await executor.sessions.list_runs(CHAT)).runs] == ["completed", "completed"]
+
+
+async def test_a_steering_message_ends_its_own_response(typescript: Any) -> None:
+    gate = Gate()
+    look = a_tool("look", lambda args, ctx: gate.wait())
+    script: list[Entry] = [calls(call("look"), content="Let me see. "), "As you say."]
+    executor = executor_of(script, agent("helper", tools=[look]))
+    async with served(executor) as (gateway, client), Page(typescript, gateway.url) as page:
+        await page(["begin", "Hi"])
+        await gate.reached()
+        await page(["begin with", "Rather this", {"body": {"when_running": "steer"}}])
+
+        async def waits() -> bool:
+            return len((await client.get_session(CHAT)).inbox) == 1
+
+        await eventually(waits)
+        gate.open()
+        messages = await page(["has", "As you say."], ["ready"])
+        assert [texts(one) for one in messages] == ["Hi", "Let me see. As you say.", "Rather this"]
+        (part,) = [part for part in messages[1]["parts"] if part["type"] == "data-message-queued"]
+        assert part["data"]["content"] == "Rather this"
+        loaded = (await typescript("loaded", page="page", chatId=CHAT))["messages"]
+        assert [texts(one) for one in loaded] == [texts(one) for one in messages]
+        assert loaded[1]["parts"] == messages[1]["parts"]
+
+
+async def test_a_message_that_interrupts_takes_the_place_of_the_run(typescript: Any) -> None:
     gate = Gate()
     executor = executor_of([gated(gate, "Never said."), "Other plans."])
     async with (
@@ -160,7 +214,7 @@ async def test_a_message_while_the_agent_runs_takes_its_place(typescript: Any) -
     ):
         await page(["begin", "Hi"])
         await gate.reached()
-        messages = await other(["say", "Other plans"])
+        messages = await other(["say with", "Other plans", {"body": {"when_running": "interrupt"}}])
         assert (texts(messages[-1]), other.problems) == ("Other plans.", [])
         assert [texts(message) for message in await page(["ready"])] == ["Hi", ""]
         statuses = [run.status for run in (await executor.sessions.list_runs(CHAT)).runs]

@@ -107,7 +107,7 @@ async def test_stop_interrupts_the_run_and_another_message_takes_its_place(
         stopped.touch()
         assert (await (await client.handle(session)).result(30)).status == "interrupted"
         await waits(steered)
-        await other.say(plan(say("Other plans.")))
+        await other.say(plan(say("Other plans.")), when_running="interrupt")
         await asyncio.to_thread(until, lambda: len(stops(cloud, session)) > 1, "second stop")
         steered.touch()
         await other.answered("Other plans.")
@@ -134,6 +134,30 @@ async def test_a_tool_of_the_page_changes_the_page(cloud: CloudForTests, tabs: T
     await other.say(plan(use(call("set_title", title="Bergen")), say("It has none.")))
     await other.answered("It has none.")
     assert await other.title() != "Bergen"
+
+
+async def test_a_message_during_a_run_waits_is_there_after_a_reload_and_is_answered(
+    cloud: CloudForTests, tabs: Tabs, tmp_path: Path
+) -> None:
+    """The page shows both answers once, and a page that loads shows the same."""
+    gate, user = tmp_path / "gate", "queue"
+    page, other = [await (await tabs.new()).open(cloud.url, cloud.key(user), "chat") for _ in range(2)]
+    await page.say(half_said(gate=gate))
+    await entered(gate)
+    await page.shows(FIRST)
+    async with cloud.user(user) as client:
+        session = f"{(await client.whoami())['prefix']}chat"
+        await page.say(plan(say("The second answer.")))
+        while not (waiting := (await client.get_session(session)).inbox):
+            await asyncio.sleep(0.05)
+        await other.load()
+        assert (await other.messages())[-1]["metadata"] == {"queuedId": waiting[0].id, "state": "waiting"}
+        gate.touch()
+        live = await page.answered("The second answer.")
+        assert [texts(one) for one in live if one["role"] == "assistant"] == [FIRST + SECOND, "The second answer."]
+        assert (await client.get_session(session)).turn == 2
+    await page.reload()
+    assert await page.at_rest() == live
 
 
 async def test_an_approval_with_other_arguments(cloud: CloudForTests, tabs: Tabs) -> None:

@@ -84,9 +84,9 @@ class ChatPage:
         """Reload the chat's messages."""
         await self._tab.evaluate("() => window.load()")
 
-    async def say(self, text: str) -> None:
+    async def say(self, text: str, **body: str) -> None:
         """Send a message without waiting for the answer."""
-        await self._tab.evaluate("text => void window.chat.sendMessage({ text })", text)
+        await self._tab.evaluate("([text, body]) => void window.chat.sendMessage({ text }, { body })", [text, body])
 
     async def call(self, name: str, given: Any = None) -> None:
         """Call a function of `useChat`."""

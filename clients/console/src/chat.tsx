@@ -1,12 +1,13 @@
 // The conversation, and where one goes on with it.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { begin, fieldsOf, HelixError, said, service } from "./api.ts";
+import { begin, fieldsOf, said } from "./api.ts";
 import { Composer } from "./composer.tsx";
 import { draftPlace, type Outgoing } from "./drafts.ts";
 import { Items } from "./items.tsx";
 import { refresh } from "./listing.ts";
 import { Code, Icon, Problem, Text } from "./pieces.tsx";
 import type { OpenSession } from "./session.ts";
+import { Waiting } from "./waiting.tsx";
 
 const NEAR_PX = 120;
 
@@ -60,25 +61,24 @@ export function Chat({ session, target }: { session: OpenSession; target: string
     session.reach(target).then(() => requestAnimationFrame(() => requestAnimationFrame(show)), (error: unknown) => setProblem(said(error)));
   }, [ready, target]);
   const stored = session.stored.value;
+  const child = stored?.parent_session_id != null;
   const send = async (message: Outgoing, key: string) => {
     setProblem("");
     following.current = true;
     const fields = { agent: stored?.agent_type ?? "", ...fieldsOf(message), session_id: session.id };
-    const started = await begin("run", fields, key).catch(async (error: unknown) => {
-      if (!(error instanceof HelixError && error.code === "agent_already_running")) throw error;
-      await service().interrupt(session.id, { reason: "another message in the console" });
-      await (await service().handle(session.id)).result();
-      return await begin("run", fields, key);
-    });
-    session.conversation.insert(message.text, started.run_id, fields.files);
+    // A session that is paused without a call, as by a budget, goes on with the message.
+    const first = session.status === "paused" && stored?.inbox.length === 0;
+    const started = await begin("run", { ...fields, when_running: child ? "steer" : first ? "refuse" : "queue" }, key);
+    if (started.queued_id == null) session.conversation.insert(message.text, started.run_id, fields.files);
     session.refresh().catch((error: unknown) => setProblem(said(error)));
     void refresh();
   };
-  const child = stored?.parent_session_id != null;
   const running = stored?.status === "running";
   const waiting = session.conversation.waiting().length;
   const hint = running
-    ? "Write a message: it interrupts the run"
+    ? child
+      ? "Write a message: the sub-agent sees it before its next step"
+      : "Write a message: it waits for its turn"
     : waiting > 0
       ? "Respond to the pending approval first."
       : "Write a message";
@@ -121,11 +121,12 @@ export function Chat({ session, target }: { session: OpenSession; target: string
               At work
             </p>
           )}
+          {stored !== undefined && <Waiting session={session} rev={drawn} />}
         </div>
       </div>
       {away && !following.current && <Newest onPress={() => scroller.current?.scrollTo({ top: scroller.current.scrollHeight })} />}
       <Problem of={problem} pad />
-      {ready && !child && (
+      {ready && (!child || running) && (
         <Composer
           key={session.id}
           place={draftPlace.session(session.id)}

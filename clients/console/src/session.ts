@@ -8,6 +8,8 @@ import { History } from "./history.ts";
 import { chunkOf, type Message, type StreamChunk, type StreamMessage } from "./wire.ts";
 
 const HIDDEN_MS = 250;
+/** After these chunks, what is stored of the session is another. */
+const CHANGES: ReadonlySet<string> = new Set(["stream_resync", "message_queued"]);
 const GLANCE = 60;
 /** Messages of a long session that are read at once, from its end. */
 const PAGE = 100;
@@ -182,7 +184,7 @@ export class OpenSession {
     const asks = chunk?.type === "tool_approval_request";
     if (asks) this.announced.value = `${chunk.tool_name} waits for you.`;
     // Where a session waits, its request is behind the message that says so, if the stream has it at all.
-    if (own && (chunk === undefined || chunk.type === "stream_resync" || (chunk.type === "run_resumed" && !replayed))) {
+    if (own && (chunk === undefined || CHANGES.has(chunk.type) || (chunk.type === "run_resumed" && !replayed))) {
       if (chunk === undefined && !replayed) this.announced.value = `The run is ${message.status ?? message.kind}.`;
       await this.refresh();
     }

@@ -246,8 +246,11 @@ export class AgUiEncoder {
       case "RunQueued":
       case "CheckpointCreated":
       case "ContextChanged":
-      case "MessageQueued":
         return this.#notice(writer, message);
+      case "MessageQueued":
+        this.#notice(writer, message);
+        if (writer === this.#run) this.#showSteering(change.chunk);
+        return;
       case "RunBegan": // see `#begin`
       case "RunResumed":
       case "RunInterrupted": // the end of the run says so
@@ -314,6 +317,13 @@ export class AgUiEncoder {
       default:
         change satisfies never;
     }
+  }
+
+  /** Show a message that joined the run. A page that sent it may have it at another place. */
+  #showSteering({ state, mode, queued_id, message_id, content, files }: Of<"MessageQueued", "message_queued">["chunk"]): void {
+    if (state !== "delivered" || mode !== "steer") return;
+    this.#talk.add({ id: message_id || `${queued_id}/user`, role: "user", content: agUiParts(content, files) });
+    this.#snapshot();
   }
 
   #snapshot(): void {

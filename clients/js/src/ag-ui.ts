@@ -19,8 +19,9 @@ import { type Json, type JsonObject, same } from "./patches.ts";
 import { formatPosition, isBehind, Opened, parsePosition, Places, type Position } from "./positions.ts";
 import { type AnsweredRound, answeredRounds, QUESTION } from "./question-parts.ts";
 import { freshKey } from "./settings.ts";
-import { type Answer, giveAnswers, prefixOf, say, sessionOf, userMessageId } from "./talks.ts";
+import { type Answer, giveAnswers, prefixOf, say, sessionOf, userMessageId, type WhenRunning } from "./talks.ts";
 import { batchesOf, type Turn, turnOf } from "./turns.ts";
+import { awaitTurn, type Fate, isWaiting, type Waiting } from "./waiting.ts";
 import { type StreamMessage, waitsIn } from "./wire.ts";
 
 export { AgUiEncoder, type AgUiEncoderOptions } from "./ag-ui-events.ts";
@@ -35,6 +36,9 @@ export interface HelixAgentConfig extends AgentConfig {
   agent: string;
   /** The last event whose effects `initialMessages` and `initialState` have: the `position` of an agent that had them. */
   position?: string | undefined;
+  /** What happens to a message while the agent works. Default: it waits for a turn of its own. A message to a session that waits
+   *  for a person then closes the calls, unless older messages wait. `forwardedProps.when_running` is for one message. */
+  whenRunning?: WhenRunning | undefined;
 }
 
 /** Where a reader begins: at the run `from`, or behind an event of the turn that it has; `joins`: it has nothing of it. */
@@ -51,7 +55,8 @@ interface Begin {
  * `new HelixAgent({ client, agent: "support", threadId })`: a thread is a session, whose id follows the own prefix.
  *
  * `runAgent` sends the newest message of the user with `tools`, or `resume` and the results of those tools (the tool messages at
- * the end), and gives the events of the run. `connectAgent` goes on behind
+ * the end), and gives the events of the run. While the agent works, a message waits for its own run, and so do the events.
+ * `connectAgent` goes on behind
  * `position`; without one, or where other runs came since, it gives the present or last run from its beginning, with the state
  * and the conversation before it. `abortRun` interrupts the run.
  */
@@ -96,9 +101,11 @@ export class HelixAgent extends AbstractAgent {
       }
       const { signal } = (this.#sending = new AbortController());
       const tools = input.tools.map(({ name, description, parameters }) => ({ name, description, parameters: parameters ?? {} }));
-      const said = { content: agUiContent(newest.content), id: newest.id, edits: input.runId, tools, signal };
-      const turn = await say(client, this.#config.agent, session_id, said);
-      return { turn, from: turn.turn };
+      const props = input.forwardedProps as { when_running?: WhenRunning } | undefined;
+      const whenRunning = props?.when_running ?? this.#config.whenRunning;
+      const said = { content: agUiContent(newest.content), id: newest.id, edits: input.runId, tools, signal, whenRunning };
+      const shown = await say(client, this.#config.agent, session_id, said);
+      return isWaiting(shown) ? shown : { turn: shown, from: shown.turn };
     });
   }
 
@@ -146,23 +153,26 @@ export class HelixAgent extends AbstractAgent {
   }
 
   override clone(): HelixAgent {
-    const { client, agent } = this.#config;
     const made = super.clone() as HelixAgent;
-    return Object.assign(new HelixAgent({ client, agent, position: this.#position }), made);
+    return Object.assign(new HelixAgent({ ...this.#config, position: this.#position }), made);
   }
 
   #events(
     input: RunAgentInput,
-    begin: (client: HelixClient, session_id: string) => Promise<Begin>,
+    begin: (client: HelixClient, session_id: string) => Promise<Begin | Waiting>,
   ): Observable<BaseEvent> {
     return new Observable<BaseEvent>((subscriber) => {
       const play = async () => {
         const client = await this.#config.client;
         const session_id = sessionOf(await prefixOf(client), input.threadId);
         this.#session = session_id;
-        for await (const [position, event] of eventsFrom(client, await begin(client, session_id), input.messages)) {
+        const shown = await begin(client, session_id);
+        const had = () => this.messages;
+        const events = isWaiting(shown) ? waitingEvents(client, shown, had) : eventsFrom(client, shown, input.messages);
+        for await (const [position, event] of events) {
           if (subscriber.closed) return; // the run goes on
-          subscriber.next({ ...event, rawEvent: { id: formatPosition(position) } } as unknown as BaseEvent);
+          const placed = position === undefined ? {} : { rawEvent: { id: formatPosition(position) } };
+          subscriber.next({ ...event, ...placed } as unknown as BaseEvent);
         }
         subscriber.complete();
       };
@@ -246,6 +256,25 @@ function resultOf({ toolCallId, content, error }: ToolMessage): Answer {
   return error == null ? { approved: true, data, result: true } : { approved: false, reason: error || data, result: true };
 }
 
+/** The events of the message's own run. Without such a run, there is one that only says what became of the message. `had`: the
+ *  conversation of the reader, which grows in the meantime. */
+async function* waitingEvents(
+  client: HelixClient,
+  waiting: Waiting,
+  had: () => RunAgentInput["messages"],
+): AsyncGenerator<[Position | undefined, AgUiEvent], void, undefined> {
+  let fate: Fate | undefined;
+  for await (const item of awaitTurn(client, waiting)) {
+    if ("state" in item) fate = item;
+    else return yield* eventsFrom(client, { turn: item, from: item.turn, joins: true }, had());
+  }
+  const about = { threadId: waiting.session_id, runId: waiting.run_id };
+  yield [undefined, { type: "RUN_STARTED", ...about }];
+  yield [undefined, { type: "CUSTOM", name: "helix.message_queued", value: fate ?? {} }];
+  const type = fate === undefined || fate.state === "withdrawn" ? "cancelled" : "success";
+  yield [undefined, { type: "RUN_FINISHED", ...about, outcome: { type } }];
+}
+
 /** The payload as the interrupt's `responseSchema` has it; that of a tool of the page is its result. */
 function answerOf({ status, payload }: { status: string; payload?: unknown }): Answer {
   const resolved = status === "resolved";
@@ -272,8 +301,10 @@ function wordsIn(content: unknown): string {
 
 /** Refuse what would be lost. The state is sent back as it was received, maybe of an earlier moment; a page cannot set it. */
 async function checkInput(client: HelixClient, session_id: string, input: RunAgentInput): Promise<void> {
+  const { when_running: _, ...forwardedProps } = (input.forwardedProps ?? {}) as Record<string, unknown>;
+  const given = { context: input.context, forwardedProps };
   for (const name of ["context", "forwardedProps"] as const) {
-    if (Object.keys((input[name] as object | null) ?? {}).length === 0) continue;
+    if (Object.keys((given[name] as object | null) ?? {}).length === 0) continue;
     throw new HelixError("invalid_input", `${name} is not supported, and would be lost: leave it empty`);
   }
   const state = (input.state ?? {}) as Json;

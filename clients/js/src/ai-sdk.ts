@@ -8,9 +8,10 @@ import type { FrontendTool } from "./generated.ts";
 import { isSame, uiContent } from "./message-parts.ts";
 import { type PageTools, toolsOf } from "./page-tools.ts";
 import { freshKey } from "./settings.ts";
-import { type Answer, giveAnswers, prefixOf, say, sessionOf, storedMessage } from "./talks.ts";
+import { type Answer, giveAnswers, prefixOf, say, sessionOf, storedMessage, type WhenRunning } from "./talks.ts";
 import { eventsOf, hasMessages, isAtWork, type Turn, turnOf } from "./turns.ts";
 import { UIMessageEncoder } from "./ui-messages.ts";
+import { awaitTurn, isWaiting, type Waiting } from "./waiting.ts";
 
 export { UIMessageEncoder } from "./ui-messages.ts";
 
@@ -23,10 +24,15 @@ export interface HelixChatTransportOptions {
   sessionId?: (chatId: string) => string | Promise<string>;
   /** The tools that the page executes, or a function that returns them for each message. `body.tools` of a message replaces them. */
   tools?: PageTools | (() => PageTools);
+  /** What happens to a message while the agent works. Default: it waits for a turn of its own. A message to a session that waits
+   *  for a person then closes the calls, unless older messages wait. */
+  whenRunning?: WhenRunning;
 }
 
-/** What `addToolApprovalResponse` may give as `body`. The input of an approved call's part, changed on the page, is the same. */
+/** What `sendMessage` and `addToolApprovalResponse` may give as `body`. */
 export interface HelixChatBody {
+  /** Of this message, in place of the transport's `whenRunning`. */
+  when_running?: WhenRunning;
   /** Of approved calls, in place of the model's: by approval id. */
   arguments?: Record<string, Record<string, unknown>>;
   /** The tools that the page executes for this message's run, as assistant-ui sends them. */
@@ -38,7 +44,8 @@ type SendOptions<M extends UIMessage> = Parameters<ChatTransport<M>["sendMessage
 /**
  * A `ChatTransport` over a `HelixClient`: `useChat({ transport: new HelixChatTransport({ client, agent }), resume: true })`.
  *
- * A message while the agent runs interrupts it and goes on with the message. `stop()` interrupts the run; it can be resumed.
+ * A message while the agent runs waits for its own turn, which its response shows; `whenRunning` says otherwise. A transient part
+ * `data-message-queued` has its `queued_id`, for `client.withdraw`. `stop()` interrupts the run; it can be resumed.
  * A lost connection shows nothing but a pause; a page that comes back shows the run from the beginning of its message.
  * Of the page's conversation only the newest message and the answers to calls that wait are used: the rest is the session's. A
  * message that the page edits takes the place of the one with its id, and all behind it goes.
@@ -84,7 +91,8 @@ export class HelixChatTransport<M extends UIMessage = UIMessage> implements Chat
       return this.#stream(client, turn, abortSignal, interrupt, from);
     }
     const edits = messageId !== undefined && messageId === newest?.id ? freshKey() : undefined;
-    const said = { content: uiContent(newest?.parts ?? []), id: newest?.id, edits, tools, signal: abortSignal };
+    const whenRunning = (body as HelixChatBody | undefined)?.when_running ?? this.#options.whenRunning;
+    const said = { content: uiContent(newest?.parts ?? []), id: newest?.id, edits, tools, signal: abortSignal, whenRunning };
     return this.#stream(client, await say(client, this.#options.agent, session_id, said), abortSignal, interrupt);
   }
 
@@ -143,12 +151,13 @@ export class HelixChatTransport<M extends UIMessage = UIMessage> implements Chat
     newest: M | undefined,
     tools: FrontendTool[],
     signal: AbortSignal | undefined,
-  ): Promise<Turn> {
+  ): Promise<Turn | Waiting> {
     let run = messageId; // of an answer, unless it is a message of the user
     if (newest?.role === "user") {
       const [content, stored] = [uiContent(newest.parts), await storedMessage(client, session_id, newest.id)];
       if (stored === undefined || !(await isSame(stored, content))) {
-        const said = { content, id: newest.id, edits: freshKey(), tools, signal };
+        const { whenRunning } = this.#options;
+        const said = { content, id: newest.id, edits: freshKey(), tools, signal, whenRunning };
         return await say(client, this.#options.agent, session_id, said);
       }
       if (run === undefined || run === newest.id) run = stored.run_id ?? undefined;
@@ -178,14 +187,13 @@ export class HelixChatTransport<M extends UIMessage = UIMessage> implements Chat
 
   #stream(
     client: HelixClient,
-    turn: Turn,
+    shown: Turn | Waiting,
     signal: AbortSignal | undefined,
     onAbort: () => void,
-    from: number = turn.first.turn,
+    from?: number,
   ): ReadableStream<UIMessageChunk> {
-    const encoder = new UIMessageEncoder(turn.session.session_id);
-    const parts: AsyncIterator<UIMessageChunk> =
-      turn.turn < from ? nothing() : eventsOf(client, turn, encoder, from);
+    const session_id = isWaiting(shown) ? shown.session_id : shown.session.session_id;
+    const parts: AsyncIterator<UIMessageChunk> = isWaiting(shown) ? waitingParts(client, shown) : partsOf(client, shown, from);
     if (signal?.aborted) onAbort();
     signal?.addEventListener("abort", onAbort, { once: true });
     const end = () => signal?.removeEventListener("abort", onAbort);
@@ -194,7 +202,7 @@ export class HelixChatTransport<M extends UIMessage = UIMessage> implements Chat
         try {
           const { done, value } = await parts.next();
           if (!done) {
-            if (value.type === "file") await addUrls(client, turn.session.session_id, [value]);
+            if (value.type === "file") await addUrls(client, session_id, [value]);
             return controller.enqueue(value);
           }
           controller.close();
@@ -214,8 +222,21 @@ export class HelixChatTransport<M extends UIMessage = UIMessage> implements Chat
 /** Nothing was said yet. */
 const isMissing = (error: unknown): boolean => error instanceof HelixError && error.code === "session_not_found";
 
-/** No run goes on yet: the call waits for other answers. */
-async function* nothing(): AsyncGenerator<UIMessageChunk, void, undefined> {}
+async function* partsOf(
+  client: HelixClient,
+  turn: Turn,
+  from: number = turn.first.turn,
+): AsyncGenerator<UIMessageChunk, void, undefined> {
+  if (turn.turn < from) return; // no run goes on yet: the call waits for other answers
+  yield* eventsOf(client, turn, new UIMessageEncoder(turn.session.session_id), from);
+}
+
+async function* waitingParts(client: HelixClient, waiting: Waiting): AsyncGenerator<UIMessageChunk, void, undefined> {
+  for await (const item of awaitTurn(client, waiting)) {
+    if ("state" in item) yield { type: "data-message-queued", data: item, transient: true };
+    else yield* partsOf(client, item);
+  }
+}
 
 /** Approvals that the page has given, and results of its tools, by the id of their call on the page. */
 function answersOf(message: UIMessage, body: HelixChatBody): Map<string, Answer> {

@@ -6,7 +6,7 @@ import type { HelixClient } from "./client.ts";
 import { CONTINUES } from "./conversation/changes.ts";
 import { isCut } from "./conversation/items.ts";
 import { addUrls, resultFiles, uiFile } from "./file-urls.ts";
-import type { AskedQuestion, RunRow, SessionFound } from "./generated.ts";
+import type { AskedQuestion, RunRow, SessionFound, WaitingMessage } from "./generated.ts";
 import { partsOf } from "./message-parts.ts";
 import { ANSWERED_BY, answersOf, peopleOf, QUESTION, questionId, roundsOf, shownQuestion } from "./question-parts.ts";
 import { userMessageId } from "./talks.ts";
@@ -50,15 +50,14 @@ async function messagesOf(client: HelixClient, session_id: string): Promise<UIMe
     const said = history[start_count];
     const own = said?.role === "user" && said.run_id !== null && entry.runs.has(said.run_id);
     if (own) found.push(userMessage(said));
+    const rest = history.slice(start_count + Number(own), entries[n + 1]?.first.start_count); // messages that steered follow the answer
     if (start_sequence + 1 >= from) {
       const answer = await folded(session_id, entry);
       if (answer !== undefined) found.push(answer);
-    } else {
-      const rest = history.slice(start_count + Number(own), entries[n + 1]?.first.start_count);
-      found.push(...historyMessages(session_id, rest, run_id));
-    }
+      found.push(...rest.flatMap((message) => (message.role === "user" ? [userMessage(message)] : [])));
+    } else found.push(...historyMessages(session_id, rest, run_id));
   }
-  return found;
+  return [...found, ...session.inbox.map(waitingMessage)];
 }
 
 async function historyOf(client: HelixClient, session_id: string, count: number): Promise<Stored[]> {
@@ -151,7 +150,13 @@ function joined(parts: readonly UIMessageChunk[]): UIMessageChunk[] {
 
 // --- from history -----------------------------------------------------------------------------------------------------------
 
-const userMessage = (said: Stored & { role: "user" }): UIMessage => ({
+/** It is the last on the page, as on the page that sent it. */
+const waitingMessage = ({ id, metadata = {}, content, files = [] }: WaitingMessage): UIMessage => ({
+  ...userMessage({ id, run_id: null, queued_id: id, metadata, content, files }),
+  metadata: { queuedId: id, state: "waiting" },
+});
+
+const userMessage = (said: Parameters<typeof userMessageId>[0] & Pick<WaitingMessage, "content" | "files">): UIMessage => ({
   id: userMessageId(said),
   role: "user",
   parts: partsOf(said.content, said.files ?? []).map((part) =>
@@ -163,26 +168,29 @@ const userMessage = (said: Stored & { role: "user" }): UIMessage => ({
 function historyMessages(session_id: string, history: readonly Stored[], runId?: string): UIMessage[] {
   const found: UIMessage[] = [];
   const calls = new Map<string, DynamicToolUIPart>();
+  let answer: UIMessage | undefined;
   for (const stored of history) {
     if (stored.role === "user") found.push(userMessage(stored));
     else if (stored.role === "assistant") {
-      if (found.at(-1)?.role !== "assistant") {
-        const run = runId ?? stored.run_id ?? stored.id;
-        found.push({ id: run, role: "assistant", metadata: { sessionId: session_id, runId: run }, parts: [] });
+      const run = runId ?? stored.run_id ?? stored.id;
+      if (found.at(-1)?.role !== "assistant") answer = found.findLast(({ id }) => id === run); // it was steered
+      if (answer === undefined) {
+        answer = { id: run, role: "assistant", metadata: { sessionId: session_id, runId: run }, parts: [] };
+        found.push(answer);
       }
-      found.at(-1)!.parts.push(...answerParts(stored, calls));
+      answer.parts.push(...answerParts(stored, calls));
     } else if (stored.role === "tool") {
       const call = calls.get(stored.tool_call_id);
       if (call === undefined) continue;
       Object.assign(call, resultOf(stored));
       const { questions, responses } = waitsIn(stored);
-      found.at(-1)!.parts.push(...questionParts(stored, questions));
+      answer?.parts.push(...questionParts(stored, questions));
       const people = peopleOf(stored.tool_call_id, questions, responses);
-      if (Object.keys(people).length > 0) {
-        const metadata = found.at(-1)!.metadata as Record<string, object>;
+      if (answer !== undefined && Object.keys(people).length > 0) {
+        const metadata = answer.metadata as Record<string, object>;
         metadata[ANSWERED_BY] = { ...metadata[ANSWERED_BY], ...people };
       }
-      found.at(-1)!.parts.push(...resultFiles(stored.files ?? [], session_id, stored.tool_call_id));
+      answer?.parts.push(...resultFiles(stored.files ?? [], session_id, stored.tool_call_id));
     }
   }
   return found;

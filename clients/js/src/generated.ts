@@ -350,6 +350,10 @@ export interface MessageQueuedChunk {
    */
   files: FilePart[];
   /**
+   * The id that the sender's page gave the message. None if it gave none, and for `withdrawn`.
+   */
+  message_id: string | null;
+  /**
    * The delivery that the message waits for. A delivered message has `steer` if it joined a run, and None if it has a run of its own. None for `withdrawn`.
    */
   mode: ("steer" | "queue" | "interrupt") | null;
@@ -2647,7 +2651,7 @@ export interface Run {
    */
   v: 1;
   /**
-   * The handling of the message if the session is running. refuse: the request is refused with `agent_already_running`. steer: the working run sees the message before its next model call. The result names the current run. queue: the message gets a run of its own when the working run has ended. interrupt: stops the working run; the message then gets a run of its own. A message that waits has no `state`, and does not edit.
+   * The handling of the message if the session is running. refuse: the request is refused with `agent_already_running`. steer: the working run sees the message before its next model call. The result names the current run. queue: the message gets a run of its own when the working run has ended. interrupt: stops the working run; the message then gets a run of its own. A message that waits has no `state`. An edit of a message in history is refused while the session is running.
    */
   when_running?: "refuse" | "steer" | "queue" | "interrupt";
 }
@@ -5240,7 +5244,8 @@ export const UI_FIELDS: Readonly<Record<string, readonly string[]>> = {
     "state",
     "mode",
     "content",
-    "files"
+    "files",
+    "message_id"
   ],
   "run_queued": [
     "queued",
@@ -5385,6 +5390,7 @@ export const DEFAULTS: {
     "message_queued": {
       "content": "",
       "files": [],
+      "message_id": null,
       "mode": null
     },
     "run_interrupted": {

@@ -2,12 +2,17 @@
 import type { HelixClient } from "./client.ts";
 import { HelixError } from "./errors.ts";
 import type { ReadContent } from "./files.ts";
-import type { FrontendTool, UserMessage } from "./generated.ts";
+import type { FrontendTool, Run, Started, UserMessage } from "./generated.ts";
 import { type Json, same } from "./patches.ts";
 import { freshKey } from "./settings.ts";
-import { questionsOf, type Turn, turnOf } from "./turns.ts";
+import type { Waiting } from "./waiting.ts";
+import { isAtWork, questionsOf, type Turn, turnOf } from "./turns.ts";
 
 const TRIES = 3;
+
+/** What happens to a message while its session works. `queue`: it gets a turn of its own afterwards. `steer`: the run sees it
+ *  before its next model call. `interrupt`: it stops the run, and then gets a turn of its own. `refuse`: `agent_already_running`. */
+export type WhenRunning = NonNullable<Run["when_running"]>;
 
 /** An answer to a call that waits. `result`: `data` is the result of a tool of the page; undefined: either is meant. `shown`: the
  *  arguments that the page has; others than the model's are what to execute. */
@@ -29,7 +34,7 @@ export const sessionOf = (prefix: string, id: string): string =>
   id.startsWith("ses_") || id.startsWith(prefix) ? id : `${prefix}${id}`;
 
 /** What a page calls a stored message of the user: the id that it was sent with, if it was sent by a page. */
-export const userMessageId = ({ id, run_id, queued_id, metadata }: UserMessage): string =>
+export const userMessageId = ({ id, run_id, queued_id, metadata }: Pick<UserMessage, "id" | "run_id" | "queued_id" | "metadata">): string =>
   typeof metadata["id"] === "string" ? metadata["id"] : `${queued_id || (run_id ?? id)}/user`;
 
 /** What the session has of a message of the user. */
@@ -52,31 +57,55 @@ export interface Said {
   tools?: FrontendTool[] | undefined;
   /** Stops the uploads of the message's files. */
   signal?: AbortSignal | undefined;
+  /** Default: `queue`. A message to a session that waits for a person then closes the calls, unless older messages wait. */
+  whenRunning?: WhenRunning | undefined;
 }
 
-/** A message of the user, once: the repeat of a request with that `id` finds the run that the first one started. A run that is
- *  at work is interrupted first. */
+/** A message of the user, once: the repeat of a request with that `id` finds the run that the first one started. A message that
+ *  waits has a `queued_id` and no turn yet. */
 export async function say(
   client: HelixClient,
   agent: string,
   session_id: string,
-  { content, id = "", edits, tools, signal }: Said,
-): Promise<Turn> {
+  { content, id = "", edits, tools, signal, whenRunning }: Said,
+): Promise<Turn | Waiting> {
   const fields = await client.store(content, session_id, signal);
   const words = edits === undefined ? id : `${id}/${edits}`;
   const key = id === "" || words.length > 100 || !/^[!-~]*$/.test(words) ? freshKey() : `ui:${words}`;
+  const named = id === "" || id.length > 256 ? {} : { message_id: id, edits: edits !== undefined };
+  const own = tools !== undefined && tools.length > 0 ? { tools } : {}; // an older service does not know them
+  const request = { agent, ...fields, session_id, key, subscribe: false, ...named, ...own };
+  const started = await begin(client, request, whenRunning);
+  return started.queued_id == null ? await turnOf(client, session_id, started.run_id) : { ...started, queued_id: started.queued_id };
+}
+
+/** An edit rewinds the session, so it interrupts a run that is at work, unless `whenRunning` is `refuse`. */
+async function begin(
+  client: HelixClient,
+  request: Parameters<typeof client.ask<"run">>[1] & { session_id: string },
+  whenRunning: WhenRunning | undefined,
+): Promise<Started> {
   for (let tries = 1; ; tries += 1) {
+    const asks = whenRunning === undefined && (await waitsForPerson(client, request.session_id));
     try {
-      const named = id === "" || id.length > 256 ? {} : { message_id: id, edits: edits !== undefined };
-      const own = tools !== undefined && tools.length > 0 ? { tools } : {}; // an older service does not know them
-      const { run_id } = await client.ask("run", { agent, ...fields, session_id, key, subscribe: false, ...named, ...own });
-      return await turnOf(client, session_id, run_id);
+      return await client.ask("run", { ...request, when_running: asks ? "refuse" : (whenRunning ?? "queue") });
     } catch (error) {
       const running = error instanceof HelixError && error.code === "agent_already_running";
-      if (!running || tries >= TRIES) throw error;
-      await client.interrupt(session_id, { reason: "another message of the user" });
-      await (await client.handle(session_id)).result();
+      if (!running || whenRunning === "refuse" || tries >= TRIES) throw error;
+      if (asks) continue; // it has been answered in the meantime
+      await client.interrupt(request.session_id, { reason: "another message of the user" });
+      await (await client.handle(request.session_id)).result();
     }
+  }
+}
+
+async function waitsForPerson(client: HelixClient, session_id: string): Promise<boolean> {
+  try {
+    const session = await client.getSession(session_id);
+    return session.status === "paused" && session.inbox.length === 0 && !(await isAtWork(client, session));
+  } catch (error) {
+    if (error instanceof HelixError && error.code === "session_not_found") return false;
+    throw error;
   }
 }
 

@@ -215,7 +215,9 @@ export class UIMessageEncoder {
     const fields = UI_FIELDS[kind];
     if (fields === undefined) return;
     const data = Object.fromEntries(fields.filter((name) => name in chunk).map((name) => [name, chunk[name]]));
-    this.#emit({ type: `data-${kind.replaceAll("_", "-")}`, data, transient: true });
+    const steered = kind === "message_queued" && chunk["state"] === "delivered" && chunk["mode"] === "steer";
+    const options = steered ? { id: String(chunk["queued_id"]) } : { transient: true }; // it stays at this place
+    this.#emit({ type: `data-${kind.replaceAll("_", "-")}`, data, ...options });
   }
 
   // --- answers --------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ class MessageQueuedChunk(ChunkBase):
 
     type: Literal["message_queued"] = "message_queued"
     """The tag of this chunk on the wire."""
-    ui_fields = ("queued_id", "state", "mode", "content", "files")
+    ui_fields = ("queued_id", "state", "mode", "content", "files", "message_id")
 
     queued_id: str
     """The id of the message in the session's `inbox`."""
@@ -36,3 +36,5 @@ class MessageQueuedChunk(ChunkBase):
     """The text of the message. Empty for `withdrawn`."""
     files: list[FilePart] = Field(default_factory=list)
     """The files of the message. Empty for `withdrawn`."""
+    message_id: str | None = None
+    """The id that the sender's page gave the message. None if it gave none, and for `withdrawn`."""

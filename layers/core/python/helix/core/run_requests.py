@@ -66,7 +66,7 @@ class Run(BaseRequest):
     steer: the working run sees the message before its next model call. The result names the current run.
     queue: the message gets a run of its own when the working run has ended.
     interrupt: stops the working run; the message then gets a run of its own.
-    A message that waits has no `state`, and does not edit.
+    A message that waits has no `state`. An edit of a message in history is refused while the session is running.
     """
     edits: bool = False
     """Whether the message replaces the earlier message with the same `message_id`.
@@ -87,8 +87,8 @@ class Run(BaseRequest):
             raise ValueError("give message, or input, and not both")
         if self.edits and None in (self.message_id, self.session_id):
             raise ValueError("edits needs message_id and session_id: which message to edit")
-        if self.when_running != "refuse" and (self.edits or self.state):
-            raise ValueError("a message that may wait has no state, and does not edit: leave when_running out")
+        if self.when_running != "refuse" and self.state:
+            raise ValueError("a message that may wait has no state: leave when_running out")
         return self
 
 

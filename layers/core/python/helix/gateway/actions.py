@@ -132,7 +132,14 @@ async def run(backend: Backend, caller: Connection, request: Run, read_files: Re
     named = {"id": request.message_id} if request.message_id else {}
     given = AgentInput(message=message, files=request.files, state=request.state or {}, metadata=named)
     start: Start = partial(
-        edit, backend.executor, agent, session_id, given, user_id=caller.principal, tools=request.tools
+        edit,
+        backend.executor,
+        agent,
+        session_id,
+        given,
+        user_id=caller.principal,
+        when_running=request.when_running,
+        tools=request.tools,
     )
     if not request.edits or row is None:
         start = partial(

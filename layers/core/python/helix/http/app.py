@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Literal, TypeAlias, get_args
-from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -29,9 +28,11 @@ from helix.core.errors import (
 )
 from helix.core.file_checks import clean_name
 from helix.core.handles import Confirmation
+from helix.core.json import JsonObject
 from helix.core.refusals import http_status, refusal_of
+from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow
-from helix.http.bodies import MAX_BODY_BYTES, MAX_USED_BYTES, Body, read_body, used_part
+from helix.http.bodies import MAX_BODY_BYTES, MAX_USED_BYTES, Body, check_json, check_origin, read_body, used_part
 from helix.http.downloads import file_response
 from helix.http.messages import agui_conversation, ui_conversation
 from helix.http.requests import Ask, Given, agui_request, plain_request, ui_request
@@ -39,7 +40,10 @@ from helix.http.responses import Encoder, Plain, Position, body, encode, parse_p
 from helix.http.run_start import check_state, same_json, start
 from helix.http.turn_reader import is_at_work, read_turn, replayed_text
 from helix.http.turns import Question, Turn, conversation, get_owned, questions, start_state, turn_of
+from helix.http.waiting import await_turn, waiting_body
+from helix.runtime.edits import Handle
 from helix.runtime.executor import Executor
+from helix.services.request_keys import KeyedRun
 from helix.stream.agui import AgUiEncoder, pause_id
 from helix.stream.agui_open import Joining
 from helix.stream.handler import EVENT_STREAM, HEARTBEAT_S
@@ -73,10 +77,13 @@ def app(
     """Return routes for these agents, to be mounted in any ASGI app. `<encoding>` is `chunks`, `ai-sdk`, `ai-sdk-v6` or
     `ag-ui`.
 
-        POST   /<agent>/<encoding>                    a message or answers; the response streams the run
+        POST   /<agent>/<encoding>                    a message or answers; the response streams the run. The response to a
+                                                      message for a session that works waits for the message's own run
         GET    /<agent>/<encoding>/<session>/stream   the newest run, after `Last-Event-ID` or `?after=`
         GET    /<agent>/<encoding>/<session>/messages all messages of the session, for a page that is loading
         GET    /<agent>/<encoding>/<session>/files/<sha256>  a file of the session, as an attachment called `?name=`
+        GET    /<agent>/<encoding>/<session>/inbox    the messages that wait for a run
+        DELETE /<agent>/<encoding>/<session>/inbox/<id>  take a waiting message back
         DELETE /<agent>/<encoding>/<session>/stream   interrupt the run; also POST /<agent>/<encoding>/<session>/stop
 
     user: returns the caller's user id for a request. Users own the sessions they start, and do not see other users'
@@ -102,6 +109,8 @@ def app(
             Route(f"{session}/stream", service.catch_errors(service.get), methods=["GET"]),
             Route(f"{session}/stream", service.catch_errors(service.stop), methods=["DELETE"]),
             Route(f"{session}/messages", service.catch_errors(service.messages), methods=["GET"]),
+            Route(f"{session}/inbox", service.catch_errors(service.inbox), methods=["GET"]),
+            Route(f"{session}/inbox/{{queued_id}}", service.catch_errors(service.withdraw), methods=["DELETE"]),
             Route(f"{session}/files/{{sha256}}", service.catch_errors(service.file), methods=["GET"]),
             Route(f"{session}/stop", service.catch_errors(service.stop), methods=["POST"]),
         ]
@@ -143,12 +152,17 @@ class _Service:
 
     async def post(self, request: Request) -> Response:
         agent, encoding, user = await self._read_target(request)
-        _check_json(request)
+        check_json(request)
         sent = await read_body(request.stream(), self._max_body_bytes)
         ask = await asyncio.to_thread(_parse, encoding, sent, min(self._max_body_bytes, MAX_USED_BYTES))
         if ask.answers:
             return await self._respond(request, encoding, await self._answer(agent, ask, user), results=ask.results)
-        return await self._respond(request, encoding, await self._execute(agent, ask, user))
+        started = await self._execute(agent, ask, user)
+        if started.queued_id is not None:
+            return self._respond_waiting(request, encoding, agent, started)
+        session = await self._session(agent, started.session_id, user)
+        turn = await turn_of(self._executor, session, started.run_id, goes_on=True)
+        return await self._respond(request, encoding, turn)
 
     async def get(self, request: Request) -> Response:
         agent, encoding, user = await self._read_target(request)
@@ -182,6 +196,18 @@ class _Service:
         version: Version = 7 if encoding == "ai-sdk" else 6
         return JSONResponse({"messages": await ui_conversation(self._executor, session, version, _base(request))})
 
+    async def inbox(self, request: Request) -> Response:
+        agent, _, user = await self._read_target(request)
+        session = await self._session(agent, request.path_params["session_id"], user)
+        waiting = await self._executor.sessions.get_inbox(session.session_id)
+        return JSONResponse({"inbox": [message.model_dump(mode="json") for message in waiting]})
+
+    async def withdraw(self, request: Request) -> Response:
+        agent, _, user = await self._read_target(request)
+        session = await self._session(agent, request.path_params["session_id"], user)
+        outcome = await self._executor.withdraw(session.session_id, request.path_params["queued_id"])
+        return JSONResponse({"withdrawn": outcome})
+
     async def file(self, request: Request) -> Response:
         agent, _, user = await self._read_target(request)
         session = await get_owned(self._executor, request.path_params["session_id"], user)
@@ -191,7 +217,7 @@ class _Service:
 
     async def stop(self, request: Request) -> Response:
         agent, _, user = await self._read_target(request)
-        _check_origin(request)
+        check_origin(request)
         session = await self._session(agent, request.path_params["session_id"], user)
         return JSONResponse({"interrupted": await self._executor.interrupt(session.session_id, "stopped by its user")})
 
@@ -213,12 +239,11 @@ class _Service:
             raise SessionNotFoundError(session_id)
         return session
 
-    async def _execute(self, agent: AnyAgent, ask: Ask, user: str | None) -> Turn:
+    async def _execute(self, agent: AnyAgent, ask: Ask, user: str | None) -> Handle | KeyedRun:
         session = None
         if ask.session_id is not None and await self._executor.engine.history.session(ask.session_id) is not None:
             session = await self._session(agent, ask.session_id, user)
-        session_id, run_id = await start(self._executor, agent, ask, user, session)
-        return await turn_of(self._executor, await self._session(agent, session_id, user), run_id, goes_on=True)
+        return await start(self._executor, agent, ask, user, session)
 
     async def _answer(self, agent: AnyAgent, ask: Ask, user: str | None) -> Turn:
         if ask.session_id is None:
@@ -272,7 +297,37 @@ class _Service:
     ) -> Response:
         """Stream a turn. joins: True if the connection is new, False if it resumes one that was interrupted. None for a
         POST, whose response is new to the client. results: see `AgUiEncoder`."""
-        encoder = await self._encoder(request, encoding, turn, results)
+        events = await self._events(request, encoding, turn, whole=whole, after=after, joins=joins, results=results)
+        end = DONE if encoding in UI else b""
+        return _stream(encoding, body(events, end), turn.run)
+
+    def _respond_waiting(
+        self, request: Request, encoding: Encoding, agent: AnyAgent, started: Handle | KeyedRun
+    ) -> Response:
+        """Stream the message's own turn once it has begun."""
+
+        async def show(turn: Turn) -> AsyncGenerator[bytes, None]:
+            return body(await self._events(request, encoding, turn, messages=True), b"")
+
+        waiting = await_turn(self._executor, agent, started, self._heartbeat_s)
+        content = waiting_body(encoding, waiting, started, show, DONE if encoding in UI else b"")
+        return _stream(encoding, content, started)
+
+    async def _events(
+        self,
+        request: Request,
+        encoding: Encoding,
+        turn: Turn,
+        *,
+        whole: bool = False,
+        after: Position | None = None,
+        joins: bool | None = None,
+        results: Mapping[str, str] | None = None,
+        messages: bool = False,
+    ) -> AsyncGenerator[tuple[Position, JsonObject] | None, None]:
+        """Return the events of a turn. messages: AG-UI begins with the conversation. While the message waited, its page
+        received the rest of the conversation in another response."""
+        encoder = await self._encoder(request, encoding, turn, results, messages=messages)
         join = None
         if isinstance(encoder, AgUiEncoder) and joins is not None:
             join = Joining(encoder, turn.run.run_id, anew=joins)
@@ -280,15 +335,16 @@ class _Service:
         if encoding == "ai-sdk-v6" and after is None:
             left_out = await replayed_text(self._executor, turn)
         reading = read_turn(self._executor, turn, self._heartbeat_s, left_out)
-        events = encode(reading, turn, encoder, whole=whole, after=after, join=join)
-        end = DONE if encoding in UI else b""
-        session = {"x-helix-session": turn.session.session_id, "x-helix-run": turn.run.run_id}
-        return StreamingResponse(
-            body(events, end), 200, {**EVENT_STREAM, **(UI_HEADERS if encoding in UI else {}), **session}
-        )
+        return encode(reading, turn, encoder, whole=whole, after=after, join=join)
 
     async def _encoder(
-        self, request: Request, encoding: Encoding, turn: Turn, results: Mapping[str, str] | None
+        self,
+        request: Request,
+        encoding: Encoding,
+        turn: Turn,
+        results: Mapping[str, str] | None,
+        *,
+        messages: bool,
     ) -> Encoder:
         session_id = turn.session.session_id
         if encoding == "chunks":
@@ -297,8 +353,17 @@ class _Service:
             return UIMessageEncoder(session_id, version=7 if encoding == "ai-sdk" else 6, base=_base(request))
         before, state = await conversation(self._executor, turn), await start_state(self._executor, turn)
         agui = AgUiEncoder(session_id, messages=before, state=state, results=results)
-        agui.announce(run_id=turn.run.run_id)
+        agui.announce(run_id=turn.run.run_id, messages=messages)
         return agui
+
+
+def _stream(
+    encoding: Encoding, content: AsyncGenerator[bytes, None], shown: RunRow | Handle | KeyedRun
+) -> StreamingResponse:
+    about = {"x-helix-session": shown.session_id, "x-helix-run": shown.run_id}
+    if not isinstance(shown, RunRow) and shown.queued_id is not None:
+        about["x-helix-queued"] = shown.queued_id
+    return StreamingResponse(content, 200, {**EVENT_STREAM, **(UI_HEADERS if encoding in UI else {}), **about})
 
 
 def _base(request: Request) -> str:
@@ -328,24 +393,3 @@ def _only_question(waiting: Mapping[str, Question], shown: str, given: Given) ->
     if given.result:
         return None
     return next((asked for key, asked in waiting.items() if key == question_id(shown, asked.round)), None)
-
-
-def _content_type(request: Request) -> str:
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
-def _check_json(request: Request) -> None:
-    """Refuse content types other than JSON. A page on another site could send those with a user's cookies, because browsers
-    do not make a preflight request for them."""
-    if (kind := _content_type(request)) != "application/json":
-        raise InvalidInputError(f"the content type is {kind[:80]!r}: send application/json")
-
-
-def _check_origin(request: Request) -> None:
-    """Apply the same protection to a request that may have no body and therefore no content type. The browser's headers
-    tell which site it comes from."""
-    if request.method == "POST" and _content_type(request) != "application/json":
-        site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
-        own = site in ("same-origin", "none") if site else not origin or urlsplit(origin).netloc == request.url.netloc
-        if "content-type" in request.headers or not own:
-            raise InvalidInputError("a page of another site could send this request: send the type application/json")

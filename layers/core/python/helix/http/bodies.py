@@ -1,7 +1,8 @@
 """Request bodies. A client sends its whole conversation, although only one of its messages is used.
 
 Law: a large body is cut down to the used parts before it is parsed. So the history takes up memory only for its bytes,
-not for parsed objects. Files in base64 have only the limit of the whole body, because each is one value.
+not for parsed objects. Files in base64 have only the limit of the whole body, because each is one value. A request that
+a page of another site could send with a user's cookies is refused.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 from typing import Final, NamedTuple, TypeAlias
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
 
 from helix.core.errors import BodyTooLargeError, InvalidInputError
 
@@ -112,3 +116,24 @@ def _outline(body: Body) -> _Outline:
     if depth != 0:
         raise InvalidInputError("the body is not JSON: it ends too early")
     return _Outline(messages, named)
+
+
+def _content_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def check_json(request: Request) -> None:
+    """Refuse content types other than JSON. A page on another site could send those with a user's cookies, because browsers
+    do not make a preflight request for them."""
+    if (kind := _content_type(request)) != "application/json":
+        raise InvalidInputError(f"the content type is {kind[:80]!r}: send application/json")
+
+
+def check_origin(request: Request) -> None:
+    """Apply the same protection to a request that may have no body and therefore no content type. The browser's headers
+    tell which site it comes from."""
+    if request.method == "POST" and _content_type(request) != "application/json":
+        site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+        own = site in ("same-origin", "none") if site else not origin or urlsplit(origin).netloc == request.url.netloc
+        if "content-type" in request.headers or not own:
+            raise InvalidInputError("a page of another site could send this request: send the type application/json")

@@ -14,6 +14,7 @@ from typing import Any
 from helix.core.conversation.changes import CONTINUES
 from helix.core.entries import read_waits
 from helix.core.files import FilePart
+from helix.core.inbox import WaitingMessage
 from helix.core.json import JsonObject, JsonValue, loads
 from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage, UserMessage
 from helix.core.run_row import RunRow
@@ -73,14 +74,16 @@ async def ui_conversation(executor: Executor, session: SessionRow, version: Vers
         if own:
             assert isinstance(said, UserMessage)
             found.append(_user(said, session_id, base))
+        end = entries[n + 1].first.start_count if n + 1 < len(entries) else None
+        rest = history[first.start_count + own : end]  # messages that steered the run follow its answer
         if first.start_sequence + 1 >= begins:
             answer = _fold_entry(session_id, entry, version, base)
             if answer is not None:
                 found.append(answer)
+            found += [_user(one, session_id, base) for one in rest if isinstance(one, UserMessage)]
         else:
-            end = entries[n + 1].first.start_count if n + 1 < len(entries) else None
-            found += _from_history(session_id, history[first.start_count + own : end], base, first.run_id)
-    return found
+            found += _from_history(session_id, rest, base, first.run_id)
+    return found + [_waiting(one, session_id, base) for one in await executor.sessions.get_inbox(session_id)]
 
 
 async def _history(executor: Executor, session_id: str) -> list[AnyMessage]:
@@ -158,8 +161,18 @@ def _fold_entry(session_id: str, entry: _Entry, version: Version, base: str) -> 
 
 
 def _user(said: UserMessage, session_id: str, base: str) -> JsonObject:
+    return _page_message(said, said.queued_id or said.run_id or said.id, session_id, base)
+
+
+def _waiting(said: WaitingMessage, session_id: str, base: str) -> JsonObject:
+    """Return a message that waits for a run. The page shows it last, as the page that sent it does."""
+    about: JsonObject = {"metadata": {"queuedId": said.id, "state": "waiting"}}
+    return {**_page_message(said, said.id, session_id, base), **about}
+
+
+def _page_message(said: UserMessage | WaitingMessage, unnamed: str, session_id: str, base: str) -> JsonObject:
     given = said.metadata.get("id")
-    name = given if isinstance(given, str) else f"{said.queued_id or said.run_id or said.id}/user"
+    name = given if isinstance(given, str) else f"{unnamed}/user"
     parts: list[JsonValue] = [
         {"type": "text", "text": part} if isinstance(part, str) else _ui_file(part, session_id, base)
         for part in parts_of(said.content, said.files)
@@ -180,22 +193,26 @@ def _from_history(
     belongs to the run that gave it."""
     found: list[Any] = []
     calls: dict[str, dict[str, Any]] = {}
+    answer: dict[str, Any] | None = None
     for stored in history:
         match stored:
             case UserMessage():
                 found.append(_user(stored, session_id, base))
             case AssistantMessage():
+                run = run_id or stored.run_id or stored.id
                 if not found or found[-1]["role"] != "assistant":
-                    run = run_id or stored.run_id or stored.id
+                    answer = next((one for one in reversed(found) if one["id"] == run), None)  # it was steered
+                if answer is None:
                     about = {"sessionId": session_id, "runId": run}
-                    found.append({"id": run, "role": "assistant", "metadata": about, "parts": []})
-                found[-1]["parts"] += _answer(stored, calls)
-            case ToolResultMessage() if stored.tool_call_id in calls:
+                    answer = {"id": run, "role": "assistant", "metadata": about, "parts": []}
+                    found.append(answer)
+                answer["parts"] += _answer(stored, calls)
+            case ToolResultMessage() if stored.tool_call_id in calls and answer is not None:
                 calls[stored.tool_call_id].update(_result(stored))
-                found[-1]["parts"] += _questions(stored)
+                answer["parts"] += _questions(stored)
                 if people := people_of(stored.tool_call_id, *read_waits(stored)):
-                    found[-1]["metadata"].setdefault(ANSWERED_BY, {}).update(people)
-                found[-1]["parts"] += ui_result_files(stored.files, session_id, stored.tool_call_id, base)
+                    answer["metadata"].setdefault(ANSWERED_BY, {}).update(people)
+                answer["parts"] += ui_result_files(stored.files, session_id, stored.tool_call_id, base)
     return found
 
 

@@ -8,12 +8,13 @@ and the error names it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from helix.core.damage import first_problem
 from helix.core.errors import InvalidInputError
+from helix.core.inbox import WhenRunning, check_when_running
 from helix.core.json import JsonObject, JsonValue
 from helix.http.bodies import Body
 from helix.http.message_parts import Parts, read_files
@@ -77,6 +78,9 @@ class Ask:
     none, because its run keeps the tools that it was started with."""
     results: dict[str, str] = field(default_factory=dict)
     """The ids of the client's own messages with results of its tools, by the call's id on the page."""
+    when_running: WhenRunning | None = None
+    """What happens to the message while the session works, as in `Executor.execute`. None queues it. It also closes the
+    calls of a session that waits for a person."""
 
 
 class _Body(BaseModel):
@@ -114,6 +118,8 @@ class _Plain(_Body):
     """Answers to waiting calls. Empty if the body contains a message."""
     tools: list[JsonObject] = Field(default_factory=list)
     """The tools that the client executes: `name`, `description` and `parameters`."""
+    when_running: str = "refuse"
+    """What happens to the message while the session works, as in `Executor.execute`."""
 
 
 class _UIMessage(_Body):
@@ -139,6 +145,8 @@ class _UIRequest(_Body):
     tools: JsonValue = None
     """The tools that the page executes, by name, each with `description` and `parameters`, as assistant-ui sends them. None
     for a page without such tools."""
+    when_running: str | None = None
+    """What happens to the message while the session works. None queues it (`Ask.when_running`)."""
 
 
 class _AgUiMessage(_Body):
@@ -180,11 +188,11 @@ class _AgUiRequest(_Body):
     context: JsonValue = None
     """Context for the model. It is not supported, so anything but an empty value is refused."""
     forwarded_props: JsonValue = Field(default=None, alias="forwardedProps")
-    """The client's other properties. They are not supported, so anything but an empty value is refused."""
+    """The client's other properties. Only `when_running` is supported, so any other is refused."""
 
 
 def plain_request(text: Body) -> Ask:
-    """Parse a request in the `chunks` encoding. Its body is `{"message", "files", "session_id", "key"}`, or
+    """Parse a request in the `chunks` encoding. Its body is `{"message", "files", "session_id", "key", "when_running"}`, or
     `{"session_id", "answers": [{"tool_call_id", "approved", "data", "reason", "arguments"}]}`."""
     body = _parse(_Plain, text)
     answers = {
@@ -196,7 +204,10 @@ def plain_request(text: Body) -> Ask:
     if isinstance(message, dict) and body.files:
         raise InvalidInputError("files belong to a message that is a string: send the message as a string")
     files = read_files(body.files, message) if isinstance(message, str) else []
-    return Ask(body.session_id, message, files, answers=answers, key=body.key, tools=body.tools)
+    when_running = _when_running(body.when_running)
+    return Ask(
+        body.session_id, message, files, answers=answers, key=body.key, tools=body.tools, when_running=when_running
+    )
 
 
 def ui_request(text: Body) -> Ask:
@@ -219,9 +230,17 @@ def ui_request(text: Body) -> Ask:
         )
     content = _ui_content(newest.parts, body.id)
     target = named if again and named != newest.id else None
-    edits = not again and named == newest.id
-    said = content.text, content.files, newest.id or None
-    return Ask(body.id, *said, again=again, target=target, edits=edits, tools=tools)
+    return Ask(
+        body.id,
+        content.text,
+        content.files,
+        newest.id or None,
+        again=again,
+        target=target,
+        edits=not again and named == newest.id,
+        tools=tools,
+        when_running=_when_running(body.when_running),
+    )
 
 
 def _ui_tools(given: JsonValue) -> list[JsonObject]:
@@ -276,7 +295,9 @@ def _ui_answers(parts: list[JsonObject], given: JsonValue) -> dict[str, Given]:
 def agui_request(text: Body) -> Ask:
     """Parse a request of AG-UI's `HttpAgent`: a `RunAgentInput`."""
     body = _parse(_AgUiRequest, text)
-    for name, given in (("context", body.context), ("forwardedProps", body.forwarded_props)):
+    props = dict(body.forwarded_props) if isinstance(body.forwarded_props, dict) else body.forwarded_props
+    when_running = _when_running(props.pop("when_running", None)) if isinstance(props, dict) else None
+    for name, given in (("context", body.context), ("forwardedProps", props)):
         if given:
             raise InvalidInputError(f"{name} is not supported, and would be lost: leave it empty")
     if body.state and not isinstance(body.state, dict):
@@ -294,11 +315,19 @@ def agui_request(text: Body) -> Ask:
             "run waits for"
         )
     content = _agui_content(newest.content, body.thread_id)
-    key = f"{newest.id}/{body.run_id}" if newest.id and body.run_id else None
-    once = key is not None
-    message_id = newest.id or None
-    said = content.text, content.files, message_id
-    return Ask(body.thread_id, *said, key=key, edits=once, once=once, state=state, tools=_agui_tools(body.tools))
+    once = bool(newest.id and body.run_id)
+    return Ask(
+        body.thread_id,
+        content.text,
+        content.files,
+        newest.id or None,
+        key=f"{newest.id}/{body.run_id}" if once else None,
+        edits=once,
+        once=once,
+        state=state,
+        tools=_agui_tools(body.tools),
+        when_running=when_running,
+    )
 
 
 def _agui_tools(given: list[JsonObject] | None) -> list[JsonObject]:
@@ -349,6 +378,12 @@ def _agui_answer(entry: _Resume) -> Given:
         given = arguments if isinstance(arguments, dict) else None
         return Given(approved, payload.get("data"), words, given, answer=Given(resolved, payload, result=True))
     return Given(resolved, payload, None if resolved else "cancelled", result=True if resolved else None)
+
+
+def _when_running(given: JsonValue) -> WhenRunning | None:
+    if given is not None:
+        check_when_running(given)
+    return cast("WhenRunning | None", given)
 
 
 def _parse(cls: type[BodyT], text: Body) -> BodyT:

@@ -178,5 +178,8 @@ async def body(
 
 
 def sse(position: Position, event: JsonObject) -> bytes:
-    data = dumps(event).translate(_LINE_ENDS)
-    return f"id: {position}\ndata: {data}\n\n".encode()
+    return f"id: {position}\n".encode() + data_line(event)
+
+
+def data_line(event: JsonObject) -> bytes:
+    return f"data: {dumps(event).translate(_LINE_ENDS)}\n\n".encode()

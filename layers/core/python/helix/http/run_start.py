@@ -7,6 +7,7 @@ key of an edit is derived from the message, its text and files, and the run that
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -14,14 +15,16 @@ from helix.core.agents import AnyAgent
 from helix.core.claim_plan import files_of
 from helix.core.entries import UserRow
 from helix.core.errors import AgentAlreadyRunningError, InvalidInputError, RunNotFoundError
+from helix.core.inbox import WhenRunning
 from helix.core.initial import AgentInput
 from helix.core.json import JsonObject, JsonValue, dumps
 from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow
 from helix.engine.missing import StateMissingError
 from helix.http.requests import Ask
+from helix.http.turn_reader import is_at_work
 from helix.http.turns import turn_of
-from helix.runtime.edits import FoundMessage, Handle, file_places, find_message, present_run, rewind
+from helix.runtime.edits import FoundMessage, Handle, file_places, find_message, find_waiting, present_run, rewind
 from helix.runtime.executor import Executor
 from helix.services.file_inputs import ReadContent, ReadFile
 from helix.services.request_keys import KeyedRun, keyed_run
@@ -32,9 +35,9 @@ OLDER_STATES = 100
 
 async def start(
     executor: Executor, agent: AnyAgent, ask: Ask, user: str | None, session: SessionRow | None
-) -> tuple[str, str]:
-    """Return the ids of the session and the run that answers. `session` is the existing session, which belongs to the
-    user."""
+) -> Handle | KeyedRun:
+    """Return the run that answers. It has a `queued_id` if the message waits, or waited. `session` is the existing session,
+    which belongs to the user."""
     await check_state(executor, session, ask.state)
     handle: Handle | KeyedRun | None = None
     if session is not None and ask.again:
@@ -43,7 +46,7 @@ async def start(
         handle = await _start_edited(executor, agent, ask, user, session)
     if handle is None:
         handle = await _start_next(executor, agent, ask, user, session)
-    return handle.session_id, handle.run_id
+    return handle
 
 
 async def _start_next(
@@ -58,16 +61,35 @@ async def _start_next(
     rare = key is not None and ask.edits and not ask.once
     if rare and session is not None and await keyed_run(executor.store, str(key)) is not None:
         key = _edit_key(agent, ask, user, session.run_id)  # a rewind has since removed the message
+    if session is not None and ask.message_id is not None and ask.edits:
+        known = await find_waiting(executor, session.session_id, _input(ask), ask.files)
+        if known is not None:
+            return known
+    when_running = await _when_running(executor, ask, session)
+    execute = partial(
+        executor.execute, agent, _given(ask), session_id=ask.session_id, user_id=user, key=key, tools=ask.tools
+    )
     try:
-        return await executor.execute(
-            agent, _given(ask), session_id=ask.session_id, user_id=user, key=key, tools=ask.tools
-        )
+        return await execute(when_running=when_running)
     except AgentAlreadyRunningError:
-        if not ask.once:
+        if (
+            ask.once
+            and (run_id := await present_run(executor, str(ask.session_id), _input(ask), ask.files)) is not None
+        ):
+            return KeyedRun(str(ask.session_id), run_id)
+        if ask.when_running is not None:
             raise
-        if (run_id := await present_run(executor, str(ask.session_id), _input(ask), ask.files)) is None:
-            raise
-        return KeyedRun(str(ask.session_id), run_id)
+        return await execute(when_running="queue")
+
+
+async def _when_running(executor: Executor, ask: Ask, session: SessionRow | None) -> WhenRunning:
+    """Return how the message is delivered. By default it is queued. If the session waits for a person, the message closes
+    the waiting calls, as a page expects, unless older messages wait."""
+    if ask.when_running is not None:
+        return ask.when_running
+    if session is None or session.status != "paused" or session.inbox or await is_at_work(executor, session):
+        return "queue"
+    return "refuse"
 
 
 async def _start_edited(
@@ -81,6 +103,8 @@ async def _start_edited(
     said = await find_message(executor.engine.history, session, str(ask.message_id))
     if said is None:
         return None
+    if said.steered and said.is_same(ask.message, ask.files):
+        return KeyedRun(session.session_id, str(said.message.run_id), said.message.queued_id)
     # An edit of an older message removed everything after it from the page, even with the same text. For the newest
     # message, the same text and files mean that the same request was repeated.
     if said.run is not None and said.is_same(ask.message, ask.files) and (said.newest or not ask.edits):

@@ -42,7 +42,7 @@ async def read_turn(
                     if clock.now() - since >= 0.9 * idle_s:  # timers and clocks differ slightly
                         if silent and end is None and not await _is_at_work(executor, session_id):
                             return  # the log lacks the run's end, because its worker died first
-                        await _take_over(executor, session_id)
+                        await take_over(executor, session_id)
                         silent, since = True, clock.now()
                         yield None
                 elif end is not None and _is_of_another(message, end):
@@ -132,7 +132,8 @@ async def _children(executor: Executor, session: SessionRow) -> list[SessionRow]
     return found
 
 
-async def _take_over(executor: Executor, session_id: str) -> None:
+async def take_over(executor: Executor, session_id: str) -> None:
+    """Continue the runs of the session and its sub-agents whose processes died."""
     session = await executor.engine.history.session(session_id)
     if session is None:
         return

@@ -12,10 +12,11 @@ from typing import Any
 
 from helix.core.agents import AnyAgent
 from helix.core.declared_tools import declare_tools
-from helix.core.errors import AgentAlreadyRunningError, CheckpointNotFoundError, RunNotFoundError
+from helix.core.errors import AgentAlreadyRunningError, CheckpointNotFoundError, InvalidInputError, RunNotFoundError
 from helix.core.files import FilePart
 from helix.core.frontend_tools import GivenTool
 from helix.core.handles import AgentExecutionHandle
+from helix.core.inbox import WhenRunning
 from helix.core.initial import AgentInput
 from helix.core.messages import AssistantMessage, UserMessage
 from helix.core.rows import CheckpointRow
@@ -25,7 +26,7 @@ from helix.engine.history import History
 from helix.runtime.executor import Executor
 from helix.services.claim_input import ClaimInput, Opening
 from helix.services.file_inputs import ReadFile, read_input
-from helix.services.request_keys import keyed_run
+from helix.services.request_keys import KeyedRun, keyed_run
 
 Handle = AgentExecutionHandle[Any]
 
@@ -41,7 +42,12 @@ class FoundMessage:
     newest: bool
     """Whether no other user message follows it."""
     run: RunRow | None
-    """The run that came with it. None if the message was copied from another session."""
+    """The run that came with it, or that it steered. None if the message was copied from another session."""
+
+    @property
+    def steered(self) -> bool:
+        """Whether the message joined a run that had begun with another one."""
+        return self.run is not None and self.index > self.run.start_count
 
     def is_same(self, text: str | None, files: Sequence[ReadFile]) -> bool:
         """Whether the message has that text and those files, as read from a caller's input."""
@@ -85,9 +91,11 @@ async def edit(
     user_id: str | None,
     key: str,
     tools: Sequence[GivenTool] | None = None,
+    when_running: WhenRunning = "refuse",
 ) -> Handle:
-    """Run with a message that replaces the one with its `metadata["id"]`. If history does not contain that message, the new
-    one becomes the next message. If the newest message already has the same text, the current run answers it."""
+    """Run with a message that replaces the one with its `metadata["id"]`, even if that one waits. If the session has no
+    such message, the new one becomes the next message, and `when_running` applies to it. If the newest message already
+    has the same text, the current run answers it."""
     _, files = await read_input(agent, given)
     if await keyed_run(executor.store, key) is None:
         session = await executor.engine.history.existing(session_id)
@@ -96,12 +104,33 @@ async def edit(
             return await executor.get_handle(agent, session_id, session.run_id, user_id=user_id)
         if said is not None:
             return await rewind(executor, agent, session, said, given, files, user_id=user_id, key=key, tools=tools)
+        if (waiting := await find_waiting(executor, session_id, given, files)) is not None:
+            handle = await executor.get_handle(agent, session_id, waiting.run_id, user_id=user_id)
+            handle.queued_id = waiting.queued_id
+            return handle
     try:
-        return await executor.execute(agent, given, session_id=session_id, user_id=user_id, key=key, tools=tools)
+        return await executor.execute(
+            agent, given, session_id=session_id, user_id=user_id, key=key, when_running=when_running, tools=tools
+        )
     except AgentAlreadyRunningError:
         if (run_id := await present_run(executor, session_id, given, files)) is None:
             raise
         return await executor.get_handle(agent, session_id, run_id, user_id=user_id)
+
+
+async def find_waiting(
+    executor: Executor, session_id: str, given: AgentInput, files: Sequence[ReadFile]
+) -> KeyedRun | None:
+    """Return the run of the waiting message with the `metadata["id"]` of this one. A message with other contents is
+    withdrawn, because this one replaces it. Raises `AgentAlreadyRunningError` if it was delivered in the meantime."""
+    for waiting in await executor.sessions.get_inbox(session_id):
+        if waiting.metadata.get("id") != given.metadata.get("id"):
+            continue
+        if waiting.content == given.message and file_places(waiting.files) == file_places([f.part for f in files]):
+            return KeyedRun(session_id, waiting.run_id, waiting.id)
+        if await executor.withdraw(session_id, waiting.id) == "delivered":
+            raise AgentAlreadyRunningError(session_id, (await executor.sessions.get(session_id)).current_run_id)
+    return None
 
 
 async def present_run(executor: Executor, session_id: str, given: AgentInput, files: Sequence[ReadFile]) -> str | None:
@@ -130,8 +159,13 @@ async def rewind(
     message with its `files`; None runs without one. A repeated request with the same key returns the run that the first
     one started.
 
-    Raises `AgentAlreadyRunningError`, and `CheckpointNotFoundError` if the custom state at that position is no longer
-    stored."""
+    Raises `AgentAlreadyRunningError`, `CheckpointNotFoundError` if the custom state at that position is no longer stored,
+    and `InvalidInputError` for a message that steered a run."""
+    if isinstance(to, FoundMessage) and to.steered:
+        raise InvalidInputError(
+            f"message {to.message.id!r} steered run {to.message.run_id!r}, and cannot be replaced: edit the message that "
+            "began the run, or send a new one"
+        )
     ask = ClaimInput(
         "from_checkpoint",
         given.message if given is not None else None,

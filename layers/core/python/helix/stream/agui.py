@@ -264,8 +264,8 @@ class AgUiEncoder:
                 | ch.Resynced()
             ):
                 self._notice(writer, message.chunk or {})
-                if isinstance(change, ch.Resynced) and writer is self._run:
-                    self._snapshot()  # the reader may have messages that a rewind removed
+                if writer is self._run:
+                    self._restate(change)
             case ch.RunBegan() | ch.RunResumed() | ch.RunInterrupted() | ch.Unknown():
                 pass  # the run has begun already, and its end shows the rest
             case _:
@@ -325,6 +325,17 @@ class AgUiEncoder:
         else:
             self._talk.discard(shown)
         self._snapshot()
+
+    def _restate(self, change: ch.Change) -> None:
+        """Send the conversation if the reader may have messages that a rewind removed, or if a message joined the run. A
+        page that sent that message may have it at another place."""
+        if isinstance(change, ch.MessageQueued) and change.chunk.state == "delivered" and change.chunk.mode == "steer":
+            chunk = change.chunk
+            content = agui_content(chunk.content, chunk.files)
+            self._talk.add({"id": chunk.message_id or f"{chunk.queued_id}/user", "role": "user", "content": content})
+            self._snapshot()
+        elif isinstance(change, ch.Resynced):
+            self._snapshot()
 
     def _snapshot(self) -> None:
         self._emit("MESSAGES_SNAPSHOT", messages=self._talk.snapshot())

@@ -191,10 +191,12 @@ class UIMessageEncoder:
                 assert_never(change)
 
     def _notice(self, fields: Sequence[str], chunk: JsonObject) -> None:
-        """Send fields of a chunk as transient data."""
+        """Send fields of a chunk as transient data. Those of a message that steered the run stay at this place."""
         if fields:
             name = str(chunk["type"]).replace("_", "-")
-            self._emit(f"data-{name}", data={field: chunk[field] for field in fields if field in chunk}, transient=True)
+            steered = (chunk["type"], chunk.get("state"), chunk.get("mode")) == ("message_queued", "delivered", "steer")
+            options: JsonObject = {"id": chunk["queued_id"]} if steered else {"transient": True}
+            self._emit(f"data-{name}", data={field: chunk[field] for field in fields if field in chunk}, **options)
 
     # --- answers ----------------------------------------------------------------------------------------------------
 

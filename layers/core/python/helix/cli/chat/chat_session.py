@@ -1,8 +1,8 @@
 """The session that a chat shows: its stored rows, its stream, and the user's actions on it.
 
 Law: the stored session is read once. Afterwards its stream is followed across runs, including those that other clients
-start. A refusal or a lost connection never loses the user's text. The text is sent, waits for the end of the run, or is
-returned to the prompt.
+start. A refusal or a lost connection never loses the user's text. The text is sent, waits in the session's inbox, or is
+shown again.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from helix.cli.output import RefusedError
 from helix.cli.view import formats
 from helix.client import HelixClient
 from helix.core.claim_plan import lapsed
-from helix.core.conversation.changes import Resynced, RunBegan, RunEnded
+from helix.core.conversation.changes import MessageQueued, Resynced, RunBegan, RunEnded
 from helix.core.conversation.conversation import Conversation
 from helix.core.conversation.items import Call, User
 from helix.core.errors import CallerError, HelixError, SessionNotFoundError
 from helix.core.files import Content
 from helix.core.handles import AgentExecutionHandle, SessionState
+from helix.core.inbox import WaitingMessage
+from helix.core.inbox_chunks import WaitMode
 from helix.core.json import JsonObject
 from helix.core.messages import AnyMessage, Message, UserMessage
 from helix.core.wire import StreamMessage
@@ -35,6 +37,13 @@ AGAIN_S = 2.0
 RUNS, RECENT = 10, 20
 TRANSIENT = (HelixError, RefusedError, OSError, TimeoutError)
 _MESSAGES: TypeAdapter[list[AnyMessage]] = TypeAdapter(list[Message])
+
+
+def describe_waiting(message: WaitingMessage, width: int | None = None) -> str:
+    """Return the text of the message and the names of its files, on one line of at most `width` characters if given."""
+    files = [file.name or file.media_type for file in message.files]
+    text = " ".join([*([message.content] if message.content else []), *files])
+    return text if width is None else formats.cut(text, width)
 
 
 class ChatSession:
@@ -48,11 +57,11 @@ class ChatSession:
         self.conversation = Conversation("")
         self.state: SessionState | None = None
         self.budgets: list[dict[str, Any]] = []
-        self.queued: list[tuple[str, Sequence[Path]]] = []
         self.lost = self.stopping = self._starting = False
         self._base = 0
         self._reading: asyncio.Task[None] | None = None
         self._drains: set[asyncio.Task[None]] = set()
+        self._sending = asyncio.Lock()
 
     async def open(self) -> None:
         await self.client.__aenter__()
@@ -69,7 +78,7 @@ class ChatSession:
         if self._reading is not None:
             self._reading.cancel()
         self._reading, self.session_id, self.state = None, session_id, None
-        self.conversation, self.budgets, self.queued = Conversation(session_id or "", self.agent), [], []
+        self.conversation, self.budgets = Conversation(session_id or "", self.agent), []
         self._base, self.lost, self.stopping = 0, False, False
         if session_id is not None:
             self._reading = asyncio.create_task(self._follow(session_id, None))
@@ -91,31 +100,67 @@ class ChatSession:
 
     # --- the user's actions ---------------------------------------------------------------------------------------------
 
-    def queued_lines(self) -> list[str]:
-        """Return a line for each queued message: its text and the names of its files."""
-        return [" ".join([*([text] if text else []), *(file.name for file in files)]) for text, files in self.queued]
+    @property
+    def inbox(self) -> list[WaitingMessage]:
+        """The messages that wait in the session's inbox, in the order of their turns."""
+        delivered = {item.queued_id for item in self.conversation.items if isinstance(item, User)}
+        waiting = [message for message in self.state.inbox if message.id not in delivered] if self.state else []
+        return sorted(waiting, key=lambda message: message.mode == "queue")
 
-    async def send(self, text: str, files: Sequence[Path] = ()) -> None:
-        """Start a run with the message. If a run is active, queue the message until it ends. Raises the service's
-        errors, and `InvalidFileError`."""
+    def inbox_lines(self) -> list[str]:
+        """Return a line for each waiting message, with its text and the names of its files, and a line about the keys."""
+        lines = [f"⧗ {describe_waiting(message, 60)}" for message in self.inbox]
+        hint = "  /steer sends it to this run, /withdraw takes it back, Escape interrupts the run and sends it"
+        return (
+            [*lines, hint if self.busy else "  sent before the next message; /withdraw takes it back"] if lines else []
+        )
+
+    async def send(self, text: str, files: Sequence[Path] = (), when_running: WaitMode = "queue") -> None:
+        """Start a run with the message. If a run is active, the message waits in the inbox. Raises the service's errors,
+        and `InvalidFileError`."""
         message: Content = [*([text] if text else []), *files] if files else text
         read = await read_content(message)
-        if self.busy:
-            self.queued.append((text, files))
-            self.changed()
-            return
-        user, conversation = User(read.text, None, [file.part for file in read.files]), self.conversation
-        conversation.items.append(user)
-        try:
-            if self.session_id is not None and self.status in ("paused", "interrupted"):
-                await self._start(self.client.resume(self.session_id, mode="with_message", message=message), user)
-            else:
-                await self._start(self.client.run(self.agent, message, session_id=self.session_id), user)
-        except BaseException:
-            conversation.items.remove(user)
-            raise
-        finally:
-            self.changed()
+        async with self._sending:  # a second message needs the session of the first one
+            if self.busy or self.inbox:
+                await self._leave(message, when_running)
+                return
+            user, conversation = User(read.text, None, [file.part for file in read.files]), self.conversation
+            conversation.items.append(user)
+            try:
+                if self.session_id is not None and self.status in ("paused", "interrupted"):
+                    await self._start(self.client.resume(self.session_id, mode="with_message", message=message), user)
+                else:
+                    await self._start(self.client.run(self.agent, message, session_id=self.session_id), user)
+            except BaseException:
+                conversation.items.remove(user)
+                raise
+            finally:
+                self.changed()
+
+    async def steer(self) -> None:
+        """Give the first waiting message to the run that works. Raises `RefusedError` if there is none."""
+        if not self.busy or not (waiting := [message for message in self.inbox if message.mode == "queue"]):
+            raise RefusedError("no message waits for the end of a run: /steer MESSAGE sends one to the run that works")
+        await self._send_again(waiting[0], "steer")
+
+    async def _leave(self, message: Any, when_running: WaitMode) -> None:
+        handle = await self.client.run(self.agent, message, session_id=str(self.session_id), when_running=when_running)
+        self._drain(handle)
+        await self.refresh()
+
+    async def _send_again(self, waiting: WaitingMessage, when_running: WaitMode) -> bool:
+        """Withdraw the message and send it in another way. If it is not accepted, it is shown. Return whether it was still
+        waiting."""
+        async with self._sending:
+            withdrawn = await self.client.withdraw(str(self.session_id), waiting.id) == "withdrawn"
+            if withdrawn:
+                try:
+                    await self._leave({"message": waiting.content, "files": waiting.files}, when_running)
+                except BaseException:
+                    self.conversation.note(f"This message was not sent: {describe_waiting(waiting)}", "bad")
+                    raise
+            await self.refresh()
+        return withdrawn
 
     async def continue_run(self, verb: str) -> None:
         """Continue the session's run. `verb` is `resume` or `retry`."""
@@ -132,10 +177,13 @@ class ChatSession:
         await self.refresh()
 
     async def interrupt(self) -> None:
+        """Interrupt the run. The first waiting message gets the next turn."""
         if self.session_id is not None and self.busy:
             self.stopping = True
             self.changed()
-            await self.client.interrupt(self.session_id, "interrupted at the terminal")
+            waiting = self.inbox
+            if not waiting or not await self._send_again(waiting[0], "interrupt"):
+                await self.client.interrupt(self.session_id, "interrupted at the terminal")
 
     async def _start(self, starting: Any, user: User | None = None) -> None:
         self._starting = True
@@ -254,16 +302,9 @@ class ChatSession:
         if not replayed and any(isinstance(change, Resynced) for change in changes):
             return True
         ended = any(isinstance(change, RunEnded) for change in changes)
-        if own and not replayed and (ended or any(isinstance(change, RunBegan) for change in changes)):
+        self.stopping = self.stopping and not (own and ended)
+        if own and not replayed and any(isinstance(change, RunBegan | RunEnded | MessageQueued) for change in changes):
             await self.refresh()
-        if own and not replayed and ended and self.queued and self.status != "paused" and not self.busy:
-            self.queued, waiting = [], self.queued
-            try:
-                texts = [text for text, _ in waiting if text]
-                await self.send("\n\n".join(texts), [file for _, files in waiting for file in files])
-            except CallerError as error:
-                self.queued = waiting
-                self.conversation.note(str(error), "bad")
         self.changed()
         return False
 

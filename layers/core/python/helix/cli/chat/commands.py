@@ -17,6 +17,7 @@ from helix.cli.sessions.cost import COLUMNS, ledger_rows, usd_of
 from helix.cli.sessions.listing import session_rows
 from helix.cli.view import formats
 from helix.client import HelixClient
+from helix.core.inbox_chunks import WaitMode
 from helix.core.ledger import NANOS, Line
 from helix.core.reports import CostFound
 from helix.core.request_fields import PAGE
@@ -25,6 +26,8 @@ SHOWN = ("service", "what", "step", "cost", "quantity", "how")
 LEAVE = ("/exit", "/quit", "/q")
 COMMANDS = {
     "/attach": "Send a file, and a text after it (/attach photo.png What is this?).",
+    "/steer": "Send a message to the run that works (/steer TEXT), or the first message that waits.",
+    "/withdraw": "Take back the last message that waits, or another one (/withdraw 1: the first).",
     "/branch": "Create a session from a step of this one (/branch 2: from step 2), and continue there.",
     "/back": "Return to the previous session.",
     "/sessions": "Continue another session of this agent.",
@@ -36,9 +39,9 @@ COMMANDS = {
     "/exit": "Leave. The session stays stored.",
 }
 KEYS = {
-    "Enter": "Send. While a run continues, the message waits for its end.",
+    "Enter": "Send. While a run continues, the message waits in the session for its own turn.",
     "Shift+Enter, Ctrl+J": "A new line.",
-    "Escape, Ctrl+C": "Interrupt the run; a message that waits is sent then. A second time: leave.",
+    "Escape, Ctrl+C": "Interrupt the run; the first message that waits gets the next turn. A second time: leave.",
     "Up, Down": "Earlier messages, at the first and the last line of the prompt.",
     "PageUp, PageDown": "Scroll.",
     "Tab": "Move to blocks that open, and to questions. Enter opens and closes.",
@@ -86,13 +89,23 @@ class ContinueRun:
 
 
 @dataclass(frozen=True)
-class SendFile:
-    """An outcome after which the chat sends a message with a file."""
+class SendMessage:
+    """An outcome after which the chat sends a message. Without a text and files, it steers with the first waiting one."""
 
     text: str
     """The text of the message. It may be empty."""
-    file: Path
-    """The file on this machine."""
+    files: Sequence[Path] = ()
+    """Its files on this machine."""
+    when_running: WaitMode = "queue"
+    """How the message waits while a run works."""
+
+
+@dataclass(frozen=True)
+class ReturnText:
+    """An outcome after which the prompt has the text of a withdrawn message."""
+
+    text: str
+    """The text of the message."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +113,7 @@ class LeaveChat:
     """An outcome after which the chat ends."""
 
 
-Outcome = ShowTable | OpenSession | ContinueRun | SendFile | LeaveChat
+Outcome = ShowTable | OpenSession | ContinueRun | SendMessage | ReturnText | LeaveChat
 
 
 class Commands:
@@ -135,6 +148,10 @@ class Commands:
                 return self._open_session(session_id, None)
             case "/cost":
                 return await _cost(client, session_id)
+            case "/steer":
+                return SendMessage(rest.strip(), when_running="steer")
+            case "/withdraw":
+                return await _withdraw(client, session_id, rest.strip())
             case "/branch":
                 return await self._branch(client, session_id, rest.strip())
             case _:
@@ -189,12 +206,25 @@ class Commands:
         return ChooseRow("Branch from", ("step", "messages", "status", "when"), rows, take=take)
 
 
-def _read_attachment(given: str) -> SendFile:
+async def _withdraw(client: HelixClient, session_id: str, number: str) -> ReturnText:
+    """Withdraw the waiting message with this number, in the order of their turns."""
+    waiting = sorted((await client.get_session(session_id)).inbox, key=lambda message: message.mode == "queue")
+    if number and not number.isdecimal():
+        raise RefusedError(f"a waiting message must be a whole number, not {number!r}")
+    if not waiting or (number and not 0 < int(number) <= len(waiting)):
+        raise RefusedError(f"there is no waiting message {number}".rstrip())
+    message = waiting[int(number) - 1 if number else -1]
+    if await client.withdraw(session_id, message.id) != "withdrawn":
+        raise RefusedError("the message has been delivered already")
+    return ReturnText(message.content)
+
+
+def _read_attachment(given: str) -> SendMessage:
     """Parse a file, whose name may be in double quotes, and the text after it."""
     found = re.fullmatch(r'(?:"([^"]+)"|(\S+))\s*(.*)', given.strip(), re.DOTALL)
     if found is None:
         raise RefusedError("name the file: /attach FILE, or /attach FILE MESSAGE")
-    return SendFile(found[3], Path(found[1] or found[2]).expanduser())
+    return SendMessage(found[3], [Path(found[1] or found[2]).expanduser()])
 
 
 async def _cost(client: HelixClient, session_id: str) -> ShowTable:

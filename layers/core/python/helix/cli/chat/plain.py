@@ -89,8 +89,12 @@ class Chat:
                 self.session_id = session_id
                 write(f"  session {session_id}" if session_id is not None else "  a new session")
                 return session_id is None or self._answer_questions(session_id)
-            case commands.SendFile(text, file):
-                return self._follow_turn(self._partner.send([text, file] if text else [file], self.session_id))
+            case commands.SendMessage(text, files) if text or files:
+                return self._follow_turn(self._partner.send([*([text] if text else []), *files], self.session_id))
+            case commands.SendMessage():
+                say(RefusedError("no run works: /steer needs a message"))
+            case commands.ReturnText(text):
+                write(f"  withdrawn   {text}")
             case commands.ContinueRun("resume") if self.session_id is not None:
                 return self._follow_turn(self._partner.resume(self.session_id, None, None))
             case commands.ContinueRun() if self.session_id is not None:

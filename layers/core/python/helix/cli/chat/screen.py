@@ -200,9 +200,8 @@ class ChatScreen(App[None]):
             self.prompt.earlier = said or self.prompt.earlier
         await self._conversation.draw()
         await self._draw_question()
-        waits = [f"⧗ {formats.cut(text, 60)}" for text in session.queued_lines()]
-        note = ["  sent after the run; Escape interrupts it and sends now"] if waits else []
-        self._queued.update(content(("\n".join([*waits, *note]), "yellow")))
+        waits = session.inbox_lines()
+        self._queued.update(content(("\n".join(waits), "yellow")))
         self._queued.display = bool(waits)
         self._status.update(self._status_line())
 
@@ -270,8 +269,7 @@ class ChatScreen(App[None]):
     @on(Prompt.Sent)
     @work
     async def send(self, event: Prompt.Sent) -> None:
-        """Send the text of the prompt. If it is refused, put it back, unless the user has started typing another
-        message."""
+        """Send the text of the prompt. If it is refused, put it back, unless the user is typing another message."""
         text, prompt = event.text.strip(), self.prompt
         if not text:
             return
@@ -301,8 +299,10 @@ class ChatScreen(App[None]):
                 self.session.show(session_id)
             case commands.ContinueRun(verb):
                 await self.session.continue_run(verb)
-            case commands.SendFile(text, file):
-                await self.session.send(text, [file])
+            case commands.SendMessage(text, files, when_running):
+                await (self.session.send(text, files, when_running) if text or files else self.session.steer())
+            case commands.ReturnText(text):
+                self.prompt.text = self.prompt.text or text
             case commands.LeaveChat():
                 self.exit()
 

@@ -232,7 +232,15 @@ def _claim(stream: RunStream, claimed: Claimed) -> None:
 def _message(
     queued_id: str, state: Literal["waiting", "delivered"], message: InboxRow | UserRow, mode: WaitMode | None
 ) -> MessageQueuedChunk:
-    return MessageQueuedChunk(queued_id=queued_id, state=state, mode=mode, content=message.content, files=message.files)
+    given = message.metadata.get("id")
+    return MessageQueuedChunk(
+        queued_id=queued_id,
+        state=state,
+        mode=mode,
+        content=message.content,
+        files=message.files,
+        message_id=given if isinstance(given, str) else None,
+    )
 
 
 def _delivered(entries: Iterable[AnyEntry], mode: WaitMode | None) -> list[AnyChunk]:
