@@ -9,7 +9,9 @@ import pytest
 from tests.support_guards import Report, call, play, says
 from tests.support_run import of_type
 
-from helix import Allow, Guard, Replace, Retry
+from helix import Allow, Block, Guard, Replace, Retry
+from helix.core.conversation.conversation import Conversation
+from helix.core.conversation.items import Notice, User
 
 
 def report(text: str, ident: str = "c1") -> dict[str, Any]:
@@ -76,3 +78,18 @@ async def test_a_check_that_raises_ends_the_run_after_the_guards() -> None:
     played = await play([report("none")], guards, output_schema=Report, output_checks=[check])
     assert played.result.error_code == "output_check_failed"
     assert await played.answers() == []
+
+
+async def test_a_withheld_answer_has_its_notice_after_a_reload_too() -> None:
+    guards = [Guard(name="keys", output=says(Block("no keys"), "42"))]
+    played = await play(["It is 42.", "I cannot say."], guards)
+    live, loaded = Conversation("s"), Conversation("s")
+    for chunk in played.chunks:
+        live.add(chunk)
+    loaded.load((await played.workers.sessions.get_messages("s")).messages, {})
+    wanted = [("error", "guard 'keys' blocked the answer: no keys", "guard_blocked")]
+    for shown in (live, loaded):
+        notices = [(item.kind, item.text, item.code) for item in shown.items if isinstance(item, Notice)]
+        assert notices == wanted
+    places = [type(item).__name__ for item in loaded.items if not isinstance(item, User)]
+    assert places == ["Step", "Notice", "Step"], "it stands where the answer would"

@@ -101,6 +101,9 @@ function Body({ call, rev, session, target }: DrawnCall) {
         <ApprovalForm key={call.id} call={call} session={session} />
       ) : (
         <>
+          {call.responses.map((response) => (
+            <Given word={(RESPONSES[response.kind] ?? RESPONSES.approval)[response.approved ? 0 : 1]} by={response.by} at={response.at} />
+          ))}
           {call.questions.map((question) => (
             <>
               <h4>
@@ -109,9 +112,6 @@ function Body({ call, rev, session, target }: DrawnCall) {
               {question.answered ? <Code of={question.data} label={`Answer to ${question.text}`} /> : <p class="quiet">No answer.</p>}
               {question.answered && <Given word={question.timed_out ? "The default, because no answer came in time," : "Answered"} by={question.by} at={question.at} />}
             </>
-          ))}
-          {call.responses.map((response) => (
-            <Given word={(RESPONSES[response.kind] ?? RESPONSES.approval)[response.approved ? 0 : 1]} by={response.by} at={response.at} />
           ))}
           <h4>Arguments{call.edited ? `, edited by ${call.edited.by ?? "the operator"}` : ""}</h4>
           <Code of={call.arguments} label={`Arguments of ${call.name}`} />

@@ -91,6 +91,9 @@ export class Conversation {
           const result = this.#results.get(id);
           if (result !== undefined) this.#loadResult(result);
         }
+        for (const { error } of (message.metadata["guards"] ?? []) as { error?: string }[]) {
+          if (error !== undefined) this.#notice("error", error, "warn", { code: "guard_blocked" });
+        }
       }
     }
   }

@@ -32,7 +32,7 @@ from helix.core.status import ResultSource
 from helix.core.steps import StopReason
 from helix.core.stored import AsStored, Stored
 from helix.core.usage import Usage
-from helix.core.verdicts import GUARDS, NO_VERDICTS, Verdict
+from helix.core.verdicts import GUARDS, NO_VERDICTS, Verdict, describe_change
 
 QUESTIONS, RESPONSES = "questions", "responses"
 """The names of a call's questions and responses in the metadata of its result: lists of `AskedQuestion` and
@@ -320,8 +320,13 @@ def read_waits(message: ToolResultMessage) -> tuple[list[AskedQuestion], list[Ca
 
 
 def _shown(verdicts: Sequence[Verdict]) -> JsonObject:
-    """Return the metadata of a judged message. A value that every guard allowed has no such metadata."""
-    shown: list[JsonValue] = [verdict.shown() for verdict in verdicts if verdict.verdict != "allow"]
+    """Return the metadata of a judged message. A value that every guard allowed has no such metadata. `error`: what readers
+    show in place of a withheld message or output."""
+    shown: list[JsonValue] = [
+        {**verdict.shown(), **({"error": describe_change(verdict)} if verdict.withholds else {})}
+        for verdict in verdicts
+        if verdict.verdict != "allow"
+    ]
     return {GUARDS: shown} if shown else {}
 
 

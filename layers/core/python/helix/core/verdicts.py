@@ -107,6 +107,11 @@ class Verdict(Stored):
     def ends_run(self) -> bool:
         return self.verdict == "block" and self.to == "user"
 
+    @property
+    def withholds(self) -> bool:
+        """Whether it refused a message of the user or an output, and the run went on."""
+        return self.refuses and not self.ends_run and self.on in ("input", "output")
+
     def shown(self) -> JsonObject:
         """Return the verdict as a message's metadata has it. It omits the value that readers must not see."""
         return self.model_dump(mode="json", exclude_defaults=True, exclude={"before", "hash"})

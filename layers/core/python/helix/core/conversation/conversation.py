@@ -23,6 +23,7 @@ from helix.core.messages import AnyMessage, AssistantMessage, Edit, ToolResultMe
 from helix.core.prompt import is_cut
 from helix.core.rows import Pending
 from helix.core.tools import SUBAGENT_TOOL_PREFIX
+from helix.core.verdicts import BLOCKED, GUARDS
 from helix.core.wire import StreamMessage
 
 STORED = 2**62
@@ -81,6 +82,9 @@ class Conversation:
             call = self._add(step, request.id, request.name, request.arguments)
             if (child := children.get(request.id)) is not None:
                 self._link_child(call, *child, stored=True)
+        for verdict in verdicts if isinstance(verdicts := message.metadata.get(GUARDS), list) else ():
+            if isinstance(verdict, dict) and isinstance(withheld := verdict.get("error"), str):
+                self._notice(Notice("error", withheld, code=BLOCKED))
 
     def _load_result(self, message: ToolResultMessage) -> None:
         if (call := self.calls.get(message.tool_call_id)) is None:

@@ -271,7 +271,7 @@ def _verdicts(row: AssistantRow | CallRow) -> list[AnyChunk]:
     for verdict in row.verdicts:
         if verdict.verdict != "allow":
             chunks.append(CustomEventChunk(event_name=GUARD_EVENT, data=verdict.shown()))
-        if verdict.refuses and not verdict.ends_run and verdict.on in ("input", "output"):
+        if verdict.withholds:
             chunks.append(ErrorChunk(error=describe_change(verdict), code=BLOCKED, recoverable=True))
     return chunks
 
