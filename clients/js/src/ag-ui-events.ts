@@ -341,6 +341,7 @@ export class AgUiEncoder {
     this.#showCall(writer, call);
     const id = this.#idOf(call);
     if (call.kind === "question") return this.#askQuestions(writer, call);
+    if (call.kind === "elsewhere") return; // the page cannot answer it
     const about = { id, reason: `helix:${call.kind}`, toolCallId: id, metadata: { tool: call.name }, ...writer.tag };
     this.#asked.set(id, call.kind === "client" ? about : { ...about, responseSchema: ANSWER });
   }

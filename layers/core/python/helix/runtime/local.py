@@ -256,15 +256,15 @@ class LocalExecutor(Executor):
 
     async def _end_due_waits(self) -> float | None:
         """End the waits that are due. Return the time of the next look (Unix seconds), or None if no entry is left."""
-        failed: float | None = None
+        again: float | None = None
         async for page in read_waits(self.store):
             for row in page:
                 now, deadline = self.engine.clock.now(), deadline_of(row)
                 if deadline > now:
                     return deadline
-                if not await self._end_wait(row):
-                    failed = now + WAIT_AGAIN_S
-        return failed
+                # Another entry may take the place of an ended one, so look again at once.
+                again = now if await self._end_wait(row) else now + WAIT_AGAIN_S
+        return again
 
     async def _end_wait(self, row: Row) -> bool:
         """End the wait. Return whether its entry was dropped."""

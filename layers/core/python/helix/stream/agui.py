@@ -341,6 +341,8 @@ class AgUiEncoder:
                 assert_never(change)
 
     def _ask(self, writer: Writer, call: Call) -> None:
+        if call.kind == "elsewhere":  # the page cannot answer it
+            return
         shown, metadata = self._call_id(call), {"tool": call.name}
         about: JsonObject = {"id": shown, "reason": f"helix:{call.kind}", "toolCallId": shown, "metadata": {**metadata}}
         if call.kind == "question":
