@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.e2e.parity_registry import LONG, scenario
 from tests.e2e.parity_stage import Stage
 from tests.support.cloud_agents.plans import ask, call, finish, plan, say, use
+
+from helix import CallEndedError
 
 # --- people --------------------------------------------------------------------------------------------------------------
 
@@ -70,6 +75,23 @@ async def questions_of_a_tool(stage: Stage) -> None:
 async def a_tool_of_the_client(stage: Stage) -> None:
     result = await stage.run("talker", plan(use(call("form", question="colour?")), say("Noted.")))
     assert (await stage.answer("talker", result.pending[0], data={"colour": "blue"})).status == "completed"
+
+
+@scenario
+async def a_call_that_ends_elsewhere(stage: Stage) -> None:
+    message = plan(use(call("ship", place=stage.file("token")), call("look", topic="y")), say("Shipped."))
+    result = await stage.run("talker", message)
+    assert [pending.kind for pending in result.pending] == ["elsewhere"]
+    token = Path(stage.file("token")).read_text("utf-8")
+    assert await stage.executor.prolong_call(token) == pytest.approx(time.time() + 600, abs=60)
+    for _ in range(2):
+        await stage.executor.complete_call(token, {"parcel": 7})
+    result = await stage.end(await stage.executor.get_handle(stage.agents["talker"], stage.session))
+    assert result.text == "Shipped."
+    with pytest.raises(CallEndedError):
+        await stage.executor.fail_call(token, "too late")
+    state: Any = (await stage.executor.sessions.get(stage.session)).custom_state
+    assert sorted(state["seen"]) == ["shipped", "y"]
 
 
 # --- messages to a run that works ----------------------------------------------------------------------------------------

@@ -127,6 +127,7 @@ class ToolContext(Generic[StateT, DepsT]):
     _deps: Any = field(default=NO_DEPS, repr=False)
     _ask: Ask = field(default=NO_ANSWERS, repr=False)
     _later: Later = field(default=_token_for_tests, repr=False)
+    _calls_url: str = ""
 
     @property
     def agent_id(self) -> str:
@@ -214,6 +215,13 @@ class ToolContext(Generic[StateT, DepsT]):
         A sweep ends a wait, up to a minute late, or an hour on a stage at rest.
         """
         return await self._later(Wait(heartbeat_s, timeout_s, on_timeout))
+
+    def call_url(self, token: str) -> str:
+        """Return the URL at which a webhook reports the result of this call: `POST` it there. The URL is a secret, because
+        it has the token. Raises `InvalidInputError` if the executor does not know its address (`Settings.calls_url`)."""
+        if not self._calls_url:
+            raise InvalidInputError("ctx.call_url: set calls_url in the executor's settings; a stage knows its own")
+        return f"{self._calls_url.rstrip('/')}/{token}"
 
     def record_usage(self, usage: Usage) -> None:
         """Add the tool's own usage, such as that of an embedding, to the usage and cost of the run."""

@@ -120,6 +120,7 @@ def _context(
         _secrets=run.engine.secrets,
         _ask=asking.ask,
         _later=leaving.later,
+        _calls_url=run.engine.settings.calls_url,
     )
 
 
