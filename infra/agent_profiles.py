@@ -115,6 +115,11 @@ def _guardrail_verbs(agents: list[AnyAgent]) -> Iterator[str]:
                 yield "call_tool"
 
 
+def ends_calls_elsewhere() -> bool:
+    """Return whether a tool of a registered agent lets other systems end its calls."""
+    return any(tool.later for agent in registered_agents() for tool in agent.tools)
+
+
 def check_times(agent: AnyAgent, declared_s: int | None) -> None:
     """Check the timeouts of the agent's model and tools. `declared_s`: `timeout_s` of `[tool.helix]`.
 

@@ -36,6 +36,9 @@ RATE, BURST = 20, 40
 RUN_ROUTES = ("POST /run", "GET /sessions/{session_id}", "GET /sessions/{session_id}/stream")
 RUN_RATE, RUN_BURST = 250, 500
 """The throttle for each run route, in requests per second."""
+CALL_ROUTES = ("POST /calls/{token}", "POST /calls/{token}/{how}")
+CALL_RATE, CALL_BURST = 100, 200
+"""The throttle for each call route, in requests per second. Callers have no login, so guesses are slow."""
 CONSOLE_ROUTES = ("GET /console", "GET /console/{file}")
 CONSOLE_RATE, CONSOLE_BURST = 50, 100
 """The throttle for each console route, in requests per second. Opening the page takes six requests."""
@@ -148,6 +151,12 @@ class Endpoints(Construct):
         routes = dict(zip(RUN_ROUTES, ("Run", "Session", "Stream"), strict=True))
         self._route("Runs", function, routes, why)
         self._throttle(RUN_ROUTES, RUN_RATE, RUN_BURST)
+
+    def serve_calls(self, function: Function) -> None:
+        """Route the reports of calls that end elsewhere to `function`."""
+        why = "The token in the path is the credential, and the function checks it."
+        self._route("Calls", function, dict(zip(CALL_ROUTES, ("EndCall", "ReportCall"), strict=True)), why)
+        self._throttle(CALL_ROUTES, CALL_RATE, CALL_BURST)
 
     def serve_console(self, function: Function) -> None:
         """Route the console paths to `function`."""

@@ -26,7 +26,7 @@ from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from helix.core.resources import profile_digest
-from helix.infra.agent_profiles import find_profiles, registered_agents
+from helix.infra.agent_profiles import ends_calls_elsewhere, find_profiles, registered_agents
 from helix.infra.alarm_rules import Alarms, Rule, agent_rules, chunk_rules, stage_rules
 from helix.infra.concurrency import division
 from helix.infra.config import Settings, SettingsError, settings_of
@@ -139,7 +139,8 @@ class Helix(StageInterface):
         sockets = Sockets(self, "Sockets", settings=settings, names=names, keys=keys, domain=domain)
         topics = Topics(self, "Topics", settings=settings, names=names, keys=keys)
         endpoints = Endpoints(self, "Endpoints", settings=settings, names=names, keys=keys, endpoint=sockets.endpoint)
-        triggers = Triggers(self, "Triggers", settings=settings, names=names)
+        ends_calls = ends_calls_elsewhere()
+        triggers = Triggers(self, "Triggers", settings=settings, names=names, ends_calls=ends_calls)
         console = Console(self, "Console", settings=settings, names=names, keys=keys, sockets=sockets, storage=storage)
         storage.admit_pages([*console.page_origins(endpoints), *settings.page_origins])
         executions = Executions(self, names=names, profiles=[profile.name for profile in every_profile])
@@ -153,6 +154,7 @@ class Helix(StageInterface):
             environment={
                 **environment(settings, storage, streaming, executions, sockets),
                 **({variable("own_profiles"): ",".join(declared)} if declared else {}),
+                **({variable("calls_url"): f"{endpoints.url}/calls"} if ends_calls else {}),
             },
             own=own_environment(settings, topics, endpoints, triggers, console),
             tools=shared_profile.tools,

@@ -48,11 +48,14 @@ RECEIVE = ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"]
 
 
 class Triggers(Construct):
-    """The triggers of a stage. `failed`: the dead-letter queue; None unless a trigger uses a queue."""
+    """The triggers of a stage. `ends_calls`: whether a tool lets other systems end its calls, for which the stage has the
+    call routes. `failed`: the dead-letter queue; None unless a trigger uses a queue."""
 
-    def __init__(self, scope: Construct, construct_id: str, *, settings: Settings, names: Names) -> None:
+    def __init__(
+        self, scope: Construct, construct_id: str, *, settings: Settings, names: Names, ends_calls: bool
+    ) -> None:
         super().__init__(scope, construct_id)
-        self._names, self._triggers = names, settings.stage_triggers
+        self._names, self._triggers, self._ends_calls = names, settings.stage_triggers, ends_calls
         self.http = {name: each for name, each in self._triggers.items() if each.http}
         self.queued = {name: each for name, each in self._triggers.items() if not each.http}
         self.failed: sqs.Queue | None = None
@@ -76,7 +79,8 @@ class Triggers(Construct):
     @property
     def verbs(self) -> list[str]:
         """Return the verbs of the functions that the stage has for its triggers."""
-        return [verb for verb, has in (("start_triggered", self.queued), ("serve_http", self.http)) if has]
+        has_http = self.http or self._ends_calls
+        return [verb for verb, has in (("start_triggered", self.queued), ("serve_http", has_http)) if has]
 
     @property
     def environment(self) -> dict[str, dict[str, str]]:
@@ -111,6 +115,8 @@ class Triggers(Construct):
     def serve(self, functions: Mapping[str, Function], endpoints: Endpoints) -> None:
         if self.http:
             endpoints.serve_runs(functions["serve_http"])
+        if self._ends_calls:
+            endpoints.serve_calls(functions["serve_http"])
         if self.queued:
             self._feed(functions["start_triggered"])
 
@@ -124,12 +130,14 @@ class Triggers(Construct):
 
     def outputs(self, endpoints: Endpoints) -> dict[str, tuple[str, str]]:
         made = {
-            f"{_id(name)}QueueUrl": (queue.queue_url, f"Each message runs agent {self.queued[name].agent}")
+            f"{_id(name)}QueueUrl": (queue.queue_url, f"Each message {_effect(self.queued[name])}")
             for name, queue in self._queues.items()
             if name in self.queued and self.queued[name].queue is True
         }
         if self.http:
             made["HttpUrl"] = (endpoints.url, "POST /run, GET /sessions/ID and GET /sessions/ID/stream")
+        if self._ends_calls:
+            made["CallsUrl"] = (f"{endpoints.url}/calls", "Other systems report results: POST /calls/TOKEN")
         if self.failed:
             made["TriggerFailuresUrl"] = (self.failed.queue_url, "Events that could not start a run, with the reason")
         return made
@@ -165,7 +173,7 @@ class Triggers(Construct):
             self,
             f"{_id(name)}Rule",
             name=self._rule_name(name),
-            description=f"Helix: runs agent {trigger.agent}",
+            description=f"Helix: {_effect(trigger)}",
             schedule_expression=trigger.schedule,
             event_bus_name=None if trigger.schedule else trigger.bus,
             event_pattern=_pattern(trigger),
@@ -264,6 +272,10 @@ def _keys_of(trigger: Trigger) -> str:
     """Return the pattern of the keys of a trigger's objects, for an ARN in a policy."""
     prefix, suffix = (re.sub(r"[*?$]", r"${\g<0>}", text) for text in (trigger.prefix, trigger.suffix))
     return f"{prefix}*{suffix}"
+
+
+def _effect(trigger: Trigger) -> str:
+    return "reports a call" if trigger.calls else f"runs agent {trigger.agent}"
 
 
 def _id(name: str) -> str:

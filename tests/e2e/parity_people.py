@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.e2e.parity_registry import LONG, scenario
 from tests.e2e.parity_stage import Stage
 from tests.support.cloud_agents.plans import ask, call, finish, plan, say, use
+
+from helix import CallEndedError
 
 # --- people --------------------------------------------------------------------------------------------------------------
 
@@ -99,6 +104,23 @@ async def a_guard_judges_the_result_of_the_page(stage: Stage) -> None:
     assert (await stage.answer("careful", result.pending[0], data="The password is 1234.")).text == "Seen."
     messages = (await stage.executor.sessions.get_messages(stage.session)).messages
     assert [one.content for one in messages if one.role == "tool"] == ["The password is ****."]
+
+
+@scenario
+async def a_call_that_ends_elsewhere(stage: Stage) -> None:
+    message = plan(use(call("ship", place=stage.file("token")), call("look", topic="y")), say("Shipped."))
+    result = await stage.run("talker", message)
+    assert [pending.kind for pending in result.pending] == ["elsewhere"]
+    token = Path(stage.file("token")).read_text("utf-8")
+    assert await stage.executor.prolong_call(token) == pytest.approx(time.time() + 600, abs=60)
+    for _ in range(2):
+        await stage.executor.complete_call(token, {"parcel": 7})
+    result = await stage.end(await stage.executor.get_handle(stage.agents["talker"], stage.session))
+    assert result.text == "Shipped."
+    with pytest.raises(CallEndedError):
+        await stage.executor.fail_call(token, "too late")
+    state: Any = (await stage.executor.sessions.get(stage.session)).custom_state
+    assert sorted(state["seen"]) == ["shipped", "y"]
 
 
 # --- messages to a run that works ----------------------------------------------------------------------------------------

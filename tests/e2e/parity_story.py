@@ -19,7 +19,7 @@ from helix.testing.invariants import read_tree
 from helix.testing.stream_invariants import read_all
 
 FREE = {
-    "created_at", "updated_at", "started_at", "ended_at", "timestamp", "at",  # times
+    "created_at", "updated_at", "started_at", "ended_at", "timestamp", "at", "expires_at",  # times
     "version", "sequence", "start_sequence", "from_sequence", "view", "start_view",  # counts of writes to rows and streams
     "attempt_id", "owner", "deadline", "claim", "lease_owner", "lease_expires", "part", "part_step",  # workers
 }  # fmt: skip

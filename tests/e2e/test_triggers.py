@@ -6,12 +6,13 @@ import json
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from tests.e2e.cloud_executor import AdminApplication
-from tests.support.cloud_agents.plans import plan, say
+from tests.support.cloud_agents.plans import call, plan, say, use
 from tests.support.offline_cloud import CloudForTests, deployed, until
 
 from helix.core.messages import UserMessage
@@ -33,6 +34,7 @@ TRIGGERS: dict[str, Any] = {
     },
     "letters": {"agent": "talker", "bucket": BUCKET, "prefix": "letters/", "prompt": "Look.", "attach": True},
     "paid": {"agent": "talker", "event": {"source": ["my.shop"], "detail": {"paid": [True]}}, "prompt": "{detail.who}"},
+    "jobs": {"event": {"source": ["my.jobs"]}, "calls": True},
     "api": {"http": True, "agent": "talker"},
 }
 
@@ -150,6 +152,30 @@ def test_a_deleted_object_goes_aside_although_its_role_may_not_read_it(stage: Cl
 def created(key: str) -> dict[str, Any]:
     detail = {"bucket": {"name": BUCKET}, "object": {"key": key, "sequencer": "0F"}}
     return {"detail-type": "Object Created", "source": "aws.s3", "id": "1", "detail": detail}
+
+
+@pytest.mark.parametrize("door", ["http", "event"])
+def test_another_system_ends_a_call(stage: CloudForTests, door: str, tmp_path: Path) -> None:
+    url, place = stage.cloud.http_url, tmp_path / "token"
+    assert url and stage.cloud.outputs["CallsUrl"] == f"{url}/calls"
+    ada = {"Authorization": f"Bearer {stage.key('ada')}"}
+    with httpx.Client(base_url=url, trust_env=False, timeout=40) as client:
+        steps = plan(use(call("ship", place=str(place))), say("Shipped."))
+        begun = client.post("/run?wait=25", json={"message": steps}, headers=ada)
+        assert begun.json()["status"] == "paused", begun.text
+        token = place.read_text("utf-8")
+        assert client.post(f"/calls/{token[:-1]}", json=1).status_code == 403
+        assert client.post(f"/calls/{token}/heartbeat").json()["expires_at"] > 0
+        if door == "http":
+            assert client.post(f"/calls/{token}", json={"parcel": 7}).status_code == 200
+        else:
+            detail = json.dumps({"token": token, "data": {"parcel": 7}})
+            entry = {"Source": "my.jobs", "DetailType": "ended", "Detail": detail}
+            stage.aws("events").put_events(Entries=[entry])
+        session = f"/sessions/{begun.json()['session_id']}"
+        until(lambda: client.get(session, headers=ada).json()["run"]["status"] == "completed", "the run's end")
+        assert client.post(f"/calls/{token}", json={"parcel": 7}).status_code == 200
+        assert client.post(f"/calls/{token}", json={"parcel": 8}).status_code == 409
 
 
 def test_http_starts_answers_and_pages(stage: CloudForTests) -> None:

@@ -191,6 +191,8 @@ def test_http_has_routes_with_a_throttle_of_their_own(stage: Assembly) -> None:
             {"agent": "a", "schedule": "cron(0 8 * * ? *)", "timezone": "Berlin"},
             "'Berlin' is not a time zone; use a name such as Europe/Berlin",
         ),
+        ({"calls": True, "bucket": "incoming"}, "calls belongs to event and queue"),
+        ({"calls": True, "queue": True, "agent": "a"}, "agent does not belong to calls"),
         ({"agent": "a", "http": True, "prompt": "Hi"}, "prompt does not belong to http"),
         ({"agent": "a", "shedule": "rate(1 hour)"}, "a trigger has no such key; did you mean 'schedule'?"),
         ({"agent": "a", "queue": True, "prompt": "Hi {}"}, "'{}' does not name a field of the event"),

@@ -84,7 +84,7 @@ FAULTS = (
     Fault(
         "core: a call that waits for a ruling is closed as not executed",
         "core/claim_plan.py",
-        'begun = row is not None and (row.state == "claimed" or row.ask == "unknown")',
+        'begun = row is not None and (row.state == "claimed" or row.ask in ("unknown", "elsewhere"))',
         'begun = row is not None and row.state == "claimed"',
         [*_unit("closing"), *_runs("resume", "answers", "answers_again")],
     ),

@@ -55,6 +55,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "withdraw": {"session_id": "s", "queued_id": "q"},
     "abort": {"session_id": "s"},
     "answer": {"session_id": "s", "tool_call_id": "call_0", "approved": False, "data": [1], "reason": "no"},
+    "report_call": {"token": "call.x.y", "error": "no"},
     "subscribe": {"session_id": "s", "after": 3},
     "unsubscribe": {"stream_id": "s"},
     "get_session": {"session_id": "s", "messages": 10, "before": 5, "snapshot": True, "run_id": "r"},
@@ -88,7 +89,7 @@ def body(**fields: Any) -> str:
 
 
 def test_every_action_has_a_model_and_an_example() -> None:
-    assert set(EXAMPLES) == ACTIONS and len(get_args(AnyRequest)) == 33
+    assert set(EXAMPLES) == ACTIONS and len(get_args(AnyRequest)) == 34
 
 
 @pytest.mark.parametrize("action", sorted(EXAMPLES))

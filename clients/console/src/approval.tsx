@@ -13,6 +13,7 @@ const TITLES = {
   client: "This call waits for your result",
   unknown: "The outcome of this call is unknown",
   question: "This call asks you",
+  elsewhere: "Another system ends this call",
 };
 
 export function ApprovalForm({ call, session }: { call: Call; session: OpenSession }) {

@@ -55,6 +55,7 @@ export function CallView({ call, rev, session, target }: DrawnCall) {
   const output = call.name === "__finish__";
   const name = output ? "output" : (call.child?.agent ?? (agent ? call.name.slice(SUBAGENT.length) : call.name));
   const [opened, setOpened] = useState(call.state === "waiting" || target === call.id);
+  const elsewhere = call.state === "waiting" && call.kind === "elsewhere";
   const show = opened || call.state === "waiting";
   const [child, ended] = [call.child?.id, call.state === "done" || call.state === "failed"];
   // It may be opened before the page knows which session answered it.
@@ -83,7 +84,7 @@ export function CallView({ call, rev, session, target }: DrawnCall) {
         {call.attempt > 1 && <span class="tag warn">attempt {call.attempt}</span>}
         {call.edited && <span class="tag">edited</span>}
         {call.files.length > 0 && <span class="tag">{count(call.files.length, "file")}</span>}
-        <span class={`call-state ${call.state}`}>{WORDS[call.state]}</span>
+        <span class={`call-state ${call.state}`}>{elsewhere ? "waits for another system" : WORDS[call.state]}</span>
       </summary>
       {show && <Body call={call} rev={rev} session={session} target={target} />}
     </details>
@@ -97,7 +98,7 @@ function Body({ call, rev, session, target }: DrawnCall) {
     <div class="call-body">
       {call.state === "waiting" && call.kind === "question" ? (
         <QuestionForm key={`${call.id}/${call.round}`} call={call} session={session} />
-      ) : call.state === "waiting" ? (
+      ) : call.state === "waiting" && call.kind !== "elsewhere" ? (
         <ApprovalForm key={call.id} call={call} session={session} />
       ) : (
         <>

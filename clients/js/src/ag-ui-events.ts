@@ -364,6 +364,7 @@ export class AgUiEncoder {
     const id = this.#idOf(call);
     if (call.declared) return void this.#own.add(id);
     if (call.kind === "question") return this.#askQuestions(writer, call);
+    if (call.kind === "elsewhere") return; // the page cannot answer it
     const about = { id, reason: `helix:${call.kind}`, toolCallId: id, metadata: { tool: call.name }, ...writer.tag };
     this.#asked.set(id, call.kind === "client" ? about : { ...about, responseSchema: ANSWER });
   }

@@ -201,6 +201,21 @@ export class HelixClient {
     return (await this.ask("interrupt", { session_id, ...options })).interrupted;
   }
 
+  /** End a call that ends elsewhere with its result. The token is the only credential. */
+  async completeCall(token: string, data: unknown = null): Promise<void> {
+    await this.ask("report_call", { token, data });
+  }
+
+  /** End a call that ends elsewhere with an error message for the model. */
+  async failCall(token: string, error: string): Promise<void> {
+    await this.ask("report_call", { token, error });
+  }
+
+  /** Record a heartbeat of a call that ends elsewhere. Returns when its wait ends without another one, in Unix seconds. */
+  async prolongCall(token: string): Promise<number | null> {
+    return (await this.ask("report_call", { token, heartbeat: true })).expires_at;
+  }
+
   /** Take back a message that waits in the session's `inbox`: `withdrawn`, or `delivered` or `not_found` if it is too late. */
   async withdraw(session_id: string, queued_id: string): Promise<WithdrawnReply["withdrawn"]> {
     return (await this.ask("withdraw", { session_id, queued_id })).withdrawn;

@@ -1274,9 +1274,9 @@ export interface ToolApprovalRequestChunk {
     [k: string]: unknown;
   };
   /**
-   * The kind of response: `approval` of the call, the `client`'s result, a decision about an `unknown` outcome, or the answers to the tool's `questions`.
+   * The kind of response: `approval` of the call, the `client`'s result, a decision about an `unknown` outcome, the answers to the tool's `questions`, or the result of another system (`elsewhere`), which readers cannot give.
    */
-  kind: "approval" | "client" | "unknown" | "question";
+  kind: "approval" | "client" | "unknown" | "question" | "elsewhere";
   /**
    * The JSON schema of `input`. Empty if the agent no longer has the tool.
    */
@@ -1597,6 +1597,7 @@ export interface Requests {
   ping: Ping;
   read_rows: ReadRows;
   read_stream: ReadStream;
+  report_call: ReportCall;
   resume: Resume;
   retry: Retry;
   run: Run;
@@ -2441,6 +2442,41 @@ export interface ReadStream {
   v: 1;
 }
 /**
+ * Report the result of a call that ends elsewhere, its failure, or a heartbeat. Result: `{"expires_at"}`.
+ *
+ * The token is the only credential: the caller need not own the session. The same result again is acknowledged.
+ */
+export interface ReportCall {
+  /**
+   * The name of this action.
+   */
+  action: "report_call";
+  /**
+   * The result, unless `error` or `heartbeat` is given.
+   */
+  data?: unknown;
+  /**
+   * The error message of a call that failed.
+   */
+  error?: string | null;
+  /**
+   * Whether the call is still at work. It then waits on.
+   */
+  heartbeat?: boolean;
+  /**
+   * The client's id for the request. The reply or error repeats it.
+   */
+  id: string;
+  /**
+   * The token of the call (`helix.core.context.ToolContext.later`).
+   */
+  token: string;
+  /**
+   * The version of the protocol.
+   */
+  v: 1;
+}
+/**
  * Continue an interrupted or paused session, or go back to a checkpoint. Result: as for `Run`.
  */
 export interface Resume {
@@ -2809,6 +2845,7 @@ export interface Replies {
   ping: Pong;
   read_rows: RowPage;
   read_stream: StreamPage;
+  report_call: CallReported;
   resume: Started;
   retry: Started;
   run: Started;
@@ -3326,9 +3363,9 @@ export interface Pending {
    */
   expires_at: number | null;
   /**
-   * The kind of response that the call waits for. `approval`: a person's approval. `client`: the result of a tool that the client executes. `unknown`: a decision about the outcome of a call whose worker died. `question`: the answers to the tool's `questions`. `child`: the call's sub-agent is paused or interrupted.
+   * The kind of response that the call waits for. `approval`: a person's approval. `client`: the result of a tool that the client executes. `unknown`: a decision about the outcome of a call whose worker died. `question`: the answers to the tool's `questions`. `elsewhere`: the result of another system, which has a token. `child`: the call's sub-agent is paused or interrupted.
    */
-  kind: "approval" | "client" | "unknown" | "question" | "child";
+  kind: "approval" | "client" | "unknown" | "question" | "elsewhere" | "child";
   /**
    * The JSON schema of the arguments. It is never stored: reads fill it in if they know the agent. Otherwise it is empty.
    */
@@ -5013,6 +5050,15 @@ export interface WireMessage {
    * The version of the wire format.
    */
   v?: 1;
+}
+/**
+ * The result of `report_call`.
+ */
+export interface CallReported {
+  /**
+   * For a heartbeat, the time (Unix seconds) when the wait ends without another one. None: never, or the call ended.
+   */
+  expires_at: number | null;
 }
 /**
  * The result of `run`, `resume` and `retry`.

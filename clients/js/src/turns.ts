@@ -172,6 +172,7 @@ export async function questionsOf(client: HelixClient, root: SessionState): Prom
       const { session_id } = state;
       const question = { session_id, call_id, kind, arguments: given, round };
       const shown = shownCall(root.session_id, session_id, call_id);
+      if (kind === "elsewhere") continue;
       if (kind !== "child") found.set(kind === "question" ? questionId(shown, round) : shown, question);
       else if (child_session_id !== null) stack.push(await client.getSession(child_session_id));
     }

@@ -301,6 +301,7 @@ export class UIMessageEncoder {
       case "CallAsked": {
         const shown = this.#showCall(change.call);
         if (change.call.kind === "question") return this.#questions.ask(this.#idOf(change.call), change.call);
+        if (change.call.kind === "elsewhere") return;
         shown.asked = change.call.kind;
         return this.#ask(shown);
       }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import struct
@@ -216,6 +217,15 @@ async def patient(topic: str, ctx: ToolContext[Notes]) -> str:
     return f"{topic}: allowed"
 
 
+@tool(timeout_s=TOOL_S, later=True)
+async def ship(place: str, ctx: ToolContext[Notes]) -> None:
+    """Ship. Another system finds the token in the file `place`."""
+    begin(ctx)
+    ctx.update_state(lambda notes: notes.seen.append("shipped"))
+    token = await ctx.later(heartbeat_s=600)
+    await asyncio.to_thread(Path(place).write_text, token, "utf-8")
+
+
 ALL = [
     look,
     add,
@@ -224,6 +234,7 @@ ALL = [
     survey,
     hasty,
     patient,
+    ship,
     gated,
     form,
     boom,

@@ -135,7 +135,7 @@ export class Conversation {
   /** The calls that wait for a person, including those of sub-agents. */
   waiting(): Call[] {
     const calls = [...this.below.values()].flatMap((one) => [...one.calls.values()]);
-    return calls.filter((call) => call.state === "waiting");
+    return calls.filter((call) => call.state === "waiting" && call.kind !== "elsewhere");
   }
 
   /** Mark the calls that the session waits for, even if the stream no longer contains them. Return them. */

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from helix.core.context_policy import ShownContext as ShownContext
     from helix.core.context_policy import Summarise as Summarise
     from helix.core.context_policy import Summary as Summary
+    from helix.core.elsewhere import CallEndedError as CallEndedError
+    from helix.core.elsewhere import InvalidCallTokenError as InvalidCallTokenError
     from helix.core.errors import AgentAlreadyRunningError as AgentAlreadyRunningError
     from helix.core.errors import AgentNotFoundError as AgentNotFoundError
     from helix.core.errors import BudgetExceededError as BudgetExceededError
@@ -113,6 +115,7 @@ _NAMES = LazyNames(
         "helix.core.config": "LLMConfig",
         "helix.core.context": "ToolContext create_tool_context",
         "helix.core.context_policy": "Clear ClearResults Context Hide KeepLast ShownContext Summarise Summary",
+        "helix.core.elsewhere": "CallEndedError InvalidCallTokenError",
         "helix.core.errors": "AgentAlreadyRunningError AgentNotFoundError BudgetExceededError CallNotPendingError "
         "CannotResumeError CheckpointNotFoundError DefinitionError DependencyError FatalToolError HelixError "
         "InvalidInputError ModelError SessionExistsError SessionNotFoundError StoreError ToolError",

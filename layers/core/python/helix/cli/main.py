@@ -61,6 +61,14 @@ class Keys(Commands):
     }
 
 
+class Calls(Commands):
+    table: ClassVar = {
+        "complete": ("calls", "End a call that waits for another system, with its result."),
+        "fail": ("calls", "End a call that waits for another system, with an error for the model."),
+        "heartbeat": ("calls", "Say that another system still works on a call."),
+    }
+
+
 class Helix(Commands):
     table: ClassVar = {
         "init": ("init.commands", "Create a project, or add what is missing to an existing one."),
@@ -69,6 +77,7 @@ class Helix(Commands):
         "resume": ("run.commands", "Continue an interrupted, paused or crashed session."),
         "retry": ("run.commands", "Retry a failed session from its last checkpoint."),
         "answer": ("run.commands", "Approve or deny a call that waits, and follow the run as it continues."),
+        "calls": (Calls, "Calls that wait for another system: report a result, a failure or a heartbeat."),
         "sessions": ("sessions.listing", "List sessions, or with --waiting the calls that wait for an answer."),
         "show": ("sessions.page", "Show a session: its messages, runs, checkpoints and state."),
         "tail": ("sessions.tail", "Follow a session's run live, from its beginning to its end."),

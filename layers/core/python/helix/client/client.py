@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Self
 
 from helix.adapters.system import SystemClock, SystemIds
+from helix.client.call_reports import CallReports
 from helix.client.feed import Feed, Following, whole_stream
 from helix.client.link import ClientSettings, Link, Token, fields_of
 from helix.client.messages import ANSWER_FIELDS, message_of, session_of_key, tool_fields
@@ -30,7 +31,7 @@ from helix.ports.ids import Ids
 from helix.services.file_inputs import read_message
 
 
-class HelixClient:
+class HelixClient(CallReports):
     """A client for deployed agents, used as `async with HelixClient(url, token) as client: ...`.
 
     The service's errors are raised as the classes of `helix.core.errors`, chosen by their code.
@@ -186,8 +187,7 @@ class HelixClient:
         """Answer a call that is waiting in the session or in one of its sub-agents. Return a handle of the session's
         current run.
 
-        The first answer wins. A later one raises `CallNotPendingError`. This also happens if the client sent the same
-        answer twice because it lost the connection after the first time.
+        The first answer wins. A later one, even a repeat after a lost connection, raises `CallNotPendingError`.
 
         arguments: for an approval, the arguments that replace the model's. Raises `InvalidInputError` if they do not fit
         the tool's schema.

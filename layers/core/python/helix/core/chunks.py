@@ -307,9 +307,9 @@ class ToolApprovalRequestChunk(ChunkBase):
     """The JSON schema of `input`. Empty if the agent no longer has the tool."""
     reason: str | None = None
     """Why the tool requires approval, if its rule gives a reason."""
-    kind: Literal["approval", "client", "unknown", "question"] = "approval"
-    """The kind of response: `approval` of the call, the `client`'s result, a decision about an `unknown` outcome, or the
-    answers to the tool's `questions`."""
+    kind: Literal["approval", "client", "unknown", "question", "elsewhere"] = "approval"
+    """The kind of response: `approval` of the call, the `client`'s result, a decision about an `unknown` outcome, the
+    answers to the tool's `questions`, or the result of another system (`elsewhere`), which readers cannot give."""
     questions: list[AskedQuestion] = Field(default_factory=list)
     """For `question`, the open questions. Empty for other kinds."""
     round: int = 0

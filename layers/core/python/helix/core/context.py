@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, cast, overload
 
 from typing_extensions import TypeVar
 
+from helix.core.elsewhere import CallToken, OnMissing, Wait
 from helix.core.errors import DependencyError, InvalidInputError, SecretNotFoundError
 from helix.core.json import JsonObject, JsonValue, check_json, check_text
 from helix.core.tracker import StateTracker
@@ -82,6 +83,12 @@ def secrets_of(texts: Mapping[str, str], advice: str) -> Secrets:
 
 NO_SECRETS = secrets_of({}, "give it to create_tool_context(secrets={...})")
 NO_ANSWERS = answers_of(())
+Later = Callable[[Wait], Awaitable[str]]
+
+
+async def _token_for_tests(wait: Wait) -> str:
+    """Return a token that no call has, for unit tests."""
+    return str(CallToken("test", 0, 0, "0" * 32))
 
 
 @dataclass(slots=True)
@@ -119,6 +126,8 @@ class ToolContext(Generic[StateT, DepsT]):
     _secrets: Secrets = field(default=NO_SECRETS, repr=False)
     _deps: Any = field(default=NO_DEPS, repr=False)
     _ask: Ask = field(default=NO_ANSWERS, repr=False)
+    _later: Later = field(default=_token_for_tests, repr=False)
+    _calls_url: str = ""
 
     @property
     def agent_id(self) -> str:
@@ -188,6 +197,31 @@ class ToolContext(Generic[StateT, DepsT]):
         """
         answers = await self._ask(questions)
         return answers[0] if len(questions) == 1 else tuple(answers)
+
+    async def later(
+        self, *, heartbeat_s: float | None = None, timeout_s: float | None = None, on_timeout: OnMissing = "deny"
+    ) -> str:
+        """Return a token with which another system ends this call, after the tool has returned. The tool is declared with
+        `@tool(later=True)`, gives the token away and returns. Its own result is ignored, unless it raises.
+
+        The run pauses until the result is there. The token works as soon as `later` returns. A second execution of the
+        call gets another token, and the first result that comes with one of them is final.
+
+        heartbeat_s: the longest time between two heartbeats, in seconds. Once one is missing, the outcome is unknown, and
+            the tool's `on_unknown` applies. None: no heartbeats.
+        timeout_s: how many seconds the call waits for its result at most. None: forever.
+        on_timeout: `deny` fails the call at that time, `fail` also fails the run.
+
+        A sweep ends a wait, up to a minute late, or an hour on a stage at rest.
+        """
+        return await self._later(Wait(heartbeat_s, timeout_s, on_timeout))
+
+    def call_url(self, token: str) -> str:
+        """Return the URL at which a webhook reports the result of this call: `POST` it there. The URL is a secret, because
+        it has the token. Raises `InvalidInputError` if the executor does not know its address (`Settings.calls_url`)."""
+        if not self._calls_url:
+            raise InvalidInputError("ctx.call_url: set calls_url in the executor's settings; a stage knows its own")
+        return f"{self._calls_url.rstrip('/')}/{token}"
 
     def record_usage(self, usage: Usage) -> None:
         """Add the tool's own usage, such as that of an embedding, to the usage and cost of the run."""

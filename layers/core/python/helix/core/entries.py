@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 from pydantic import Field
 
 from helix.core.compact import StoredFile, StoredUsage
+from helix.core.elsewhere import Elsewhere
 from helix.core.errors import damaged_row
 from helix.core.json import JsonObject, JsonValue
 from helix.core.lineage import find_spans
@@ -142,13 +143,15 @@ class CallRow(Stored):
     step: int
     """The step that the call belongs to."""
     state: Literal["asked", "approved", "claimed", "done"]
-    """`asked` (the call waits for a person or a client), `approved` (it has its approval, or the answers to its
-    questions, or the client's result, which guards have not judged yet), `claimed` or `done`."""
+    """`asked` (the call waits for a person, a client or another system), `approved` (it has its approval, or the answers to
+    its questions, or the client's result, which guards have not judged yet), `claimed` or `done`."""
     inline: bool = False
     """Whether the function that called the model also executes this call, where functions execute calls."""
-    ask: Literal["approval", "client", "unknown", "question"] | None = None
+    ask: Literal["approval", "client", "unknown", "question", "elsewhere"] | None = None
     """The response that an `asked` call waits for: an `approval`, the `client`'s result, a decision about an `unknown`
-    outcome, or the answers to the tool's questions. None in other states."""
+    outcome, the answers to the tool's questions, or a result from `elsewhere`. None in other states."""
+    later: Elsewhere | None = None
+    """The tokens with which another system ends the call. None if the tool did not call `ctx.later`."""
     questions: list[AskedQuestion] = Field(default_factory=list)
     """The questions that the tool asked so far, with their answers. Without an answer, a question is open."""
     responses: list[CallResponse] = Field(default_factory=list)
@@ -186,7 +189,8 @@ class CallRow(Stored):
     confirmation: JsonObject | None = None
     """The data that a person supplied with the approval. The tool reads it as `ctx.confirmation`."""
     content: str | None = None
-    """The text of the result. None until the call is `done`, unless a client has sent the result and guards judge it."""
+    """The text of the result. None until the call is `done`, unless a client has sent the result and guards judge it, or
+    another system has ended the call while its tool still runs."""
     files: list[StoredFile] = Field(default_factory=list)
     """The files that the tool returned, by their place in `content`, in the short form of `core.compact`. The session
     holds them."""

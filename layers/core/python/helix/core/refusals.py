@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
+from helix.core.elsewhere import CallEndedError, InvalidCallTokenError
 from helix.core.errors import (
     AccessDeniedError,
     AgentAlreadyRunningError,
@@ -57,7 +58,9 @@ _HTTP: Mapping[type[BaseException], int] = {
     RunNotFoundError: 404,
     StreamNotFoundError: 404,
     FileMissingError: 404,
+    InvalidCallTokenError: 403,
     AgentAlreadyRunningError: 409,
+    CallEndedError: 409,
     InboxFullError: 409,
     StaleStateError: 409,
     BodyTooLargeError: 413,

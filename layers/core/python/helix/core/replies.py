@@ -89,6 +89,13 @@ class WithdrawnReply(Record):
     """The fate of the message. `delivered`: it is in history already. `not_found`: no such message waits."""
 
 
+class CallReported(Record):
+    """The result of `report_call`."""
+
+    expires_at: float | None
+    """For a heartbeat, the time (Unix seconds) when the wait ends without another one. None: never, or the call ended."""
+
+
 class Nothing(Record):
     pass
 
@@ -156,6 +163,7 @@ REPLIES: Final[Mapping[str, type[Record]]] = {
     "resume": Started,
     "retry": Started,
     "answer": Answered,
+    "report_call": CallReported,
     "interrupt": Interrupted,
     "withdraw": WithdrawnReply,
     "abort": Nothing,

@@ -16,7 +16,7 @@ from helix.core.file_requests import FinishUpload, GetFile, Upload
 from helix.core.fleet_requests import ChangeBudget, GetBudgets, GetFleet, GetUsage, ListAgents
 from helix.core.messages import Record
 from helix.core.request_fields import BaseRequest, Id, SessionId, SessionRequest, Text, Token
-from helix.core.run_requests import Abort, AnswerAction, Interrupt, Resume, Retry, Run, Withdraw
+from helix.core.run_requests import Abort, AnswerAction, Interrupt, ReportCall, Resume, Retry, Run, Withdraw
 from helix.core.session_requests import (
     Branch,
     Clone,
@@ -108,6 +108,7 @@ AnyRequest: TypeAlias = (
     | Withdraw
     | Abort
     | AnswerAction
+    | ReportCall
     | Subscribe
     | Unsubscribe
     | GetSession

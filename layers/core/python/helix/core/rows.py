@@ -39,10 +39,11 @@ class Pending(Record):
     """The id of the call, unique in its session."""
     tool_name: str
     """The tool that the model called."""
-    kind: Literal["approval", "client", "unknown", "question", "child"] = "approval"
+    kind: Literal["approval", "client", "unknown", "question", "elsewhere", "child"] = "approval"
     """The kind of response that the call waits for. `approval`: a person's approval. `client`: the result of a tool
     that the client executes. `unknown`: a decision about the outcome of a call whose worker died. `question`: the answers
-    to the tool's `questions`. `child`: the call's sub-agent is paused or interrupted."""
+    to the tool's `questions`. `elsewhere`: the result of another system, which has a token. `child`: the call's sub-agent
+    is paused or interrupted."""
     child_session_id: str | None = None
     """For `child`, the sub-agent's session. None for other kinds."""
     reason: str | None = None

@@ -11,7 +11,19 @@ from helix.core.files import FilePart
 from helix.core.frontend_tools import MAX_FRONTEND_TOOLS, FrontendTool
 from helix.core.inbox import WhenRunning
 from helix.core.json import JsonObject, JsonValue
-from helix.core.request_fields import BaseRequest, Key, Name, Priority, Reason, RunId, SessionId, SessionRequest, Text
+from helix.core.request_fields import (
+    BaseRequest,
+    CallError,
+    Key,
+    Name,
+    Priority,
+    Reason,
+    RunId,
+    SessionId,
+    SessionRequest,
+    Text,
+    Token,
+)
 
 Tools = Annotated[list[FrontendTool], Field(max_length=MAX_FRONTEND_TOOLS)]
 """The tools that a run declares."""
@@ -191,3 +203,27 @@ class AnswerAction(SessionRequest):
     """The `round` of the questions that `data` answers. If the call asks other questions by now, the request is refused."""
     subscribe: bool = True
     """Whether to send the run's messages to this connection."""
+
+
+class ReportCall(BaseRequest):
+    """Report the result of a call that ends elsewhere, its failure, or a heartbeat. Result: `{"expires_at"}`.
+
+    The token is the only credential: the caller need not own the session. The same result again is acknowledged.
+    """
+
+    action: Literal["report_call"]
+    """The name of this action."""
+    token: Token
+    """The token of the call (`helix.core.context.ToolContext.later`)."""
+    data: JsonValue = None
+    """The result, unless `error` or `heartbeat` is given."""
+    error: CallError | None = None
+    """The error message of a call that failed."""
+    heartbeat: bool = False
+    """Whether the call is still at work. It then waits on."""
+
+    @model_validator(mode="after")
+    def _one_report(self) -> ReportCall:
+        if sum((self.data is not None, self.error is not None, self.heartbeat)) > 1:
+            raise ValueError("give one of data, error and heartbeat")
+        return self

@@ -105,6 +105,9 @@ class Tool(Generic[In]):
     inline: bool = False
     """Whether the tool is fast and trusted. When deployed, it may then run in the function that calls the model, rather
     than in its own worker."""
+    later: bool = False
+    """Whether the tool may call `ctx.later`, so that another system ends the call. A stage with such a tool has the HTTP
+    function."""
     uses_deps: bool = True
     """Whether the tool may read `ToolContext.deps`, so that they are made before its first call. False if its function
     takes no context."""
@@ -148,11 +151,12 @@ class Tool(Generic[In]):
         require(self.on_answer_timeout in policies, owner, "on_answer_timeout", "must be 'deny' or 'fail'")
         require(reminders_of(self.remind_s, wait) is not None, owner, "remind_s", REMIND_PROBLEM)
         require(is_int(self.retries) and 0 <= self.retries <= 10, owner, "retries", "must be between 0 and 10")
-        for flag in ("finish_with", "retry_timeouts", "strict", "inline"):
+        for flag in ("finish_with", "retry_timeouts", "strict", "inline", "later"):
             require(isinstance(getattr(self, flag), bool), owner, flag, "must be True or False")
         problem = "needs retries=1 or more, and on_unknown='retry': what timed out may have happened"
         retried = self.retries > 0 and self.on_unknown == "retry"
         require(not self.retry_timeouts or retried, owner, "retry_timeouts", problem)
+        require(self.kind == "tool" or not self.later, owner, "later", "needs a function that calls ctx.later")
         try:
             object.__setattr__(self, "parameters", parameters_of(self.input_schema))
         except (PydanticUserError, NameError) as error:
@@ -203,6 +207,8 @@ class ToolOptions(TypedDict, total=False):
     """See `Tool.strict`."""
     inline: bool
     """See `Tool.inline`."""
+    later: bool
+    """See `Tool.later`."""
 
 
 _OPTIONS = ("name", "description", *ToolOptions.__annotations__)

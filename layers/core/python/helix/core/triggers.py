@@ -63,6 +63,9 @@ class Start(BaseModel):
     """The user who owns the sessions. Without it, they have no owner, and only operators can see them."""
     queue: Literal[True] | Annotated[str, StringConstraints(pattern=QUEUE)] | None = None
     """True for an SQS queue that the stage creates, or the ARN of an existing queue. None for other sources."""
+    calls: bool = False
+    """Whether the event ends or prolongs a call that ends elsewhere, instead of starting a run. Its `detail`, or the
+    message of a queue, has the fields of the request `report_call`."""
     attach: bool = False
     """Whether the new object is attached to the message as a file. Its source must be `bucket`."""
 
@@ -100,7 +103,12 @@ class Trigger(Start):
                 raise ValueError(f"{name} belongs to {source}")
         if self.timezone and not (self.schedule or "").startswith("cron("):
             raise ValueError("timezone applies to cron only, not to rate")
-        if self.http:
+        if self.calls:
+            if named not in (["event"], ["queue"]):
+                raise ValueError("calls belongs to event and queue")
+            if wrong := sorted({"agent", "prompt", "session", "user"} & self.model_fields_set):
+                raise ValueError(f"{wrong[0]} does not belong to calls: the token names the call")
+        elif self.http:
             if wrong := sorted({"prompt", "session", "user"} & self.model_fields_set):
                 raise ValueError(f"{wrong[0]} does not belong to http: the request sets it")
         elif not self.agent:

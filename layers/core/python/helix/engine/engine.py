@@ -73,6 +73,9 @@ class Settings:
     least_output_tokens: int = 256
     """The shortest limit, in tokens, to which an answer may be cut when a budget is nearly used up. If not even this
     fits, the call is refused."""
+    calls_url: str = ""
+    """The URL at which other systems report results of calls, such as `https://example.com/agents/calls`. Empty if it is
+    not known."""
     keep_checkpoints: int | None = None
     """The number of newest checkpoints to keep for each session. None: all are kept."""
     session_ttl_s: float | None = None

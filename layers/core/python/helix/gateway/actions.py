@@ -25,7 +25,7 @@ from helix.core.inbox import WaitingMessage
 from helix.core.initial import AgentInput
 from helix.core.json import JsonObject, dumps
 from helix.core.requests import Subscribe, Unsubscribe
-from helix.core.run_requests import Abort, AnswerAction, Interrupt, Resume, Retry, Run, Withdraw
+from helix.core.run_requests import Abort, AnswerAction, Interrupt, ReportCall, Resume, Retry, Run, Withdraw
 from helix.core.session_requests import Branch, Clone, Compact, Delete
 from helix.core.session_row import SessionRow
 from helix.core.wire import StreamMessage
@@ -255,6 +255,17 @@ async def _reply(backend: Backend, session_id: str, run_id: str, stream_id: str,
 
 
 logger = logging.getLogger("helix.gateway")
+
+
+async def report_call(backend: Backend, caller: Connection | None, request: ReportCall) -> JsonObject:
+    """End or prolong the call that has the token. Whoever has the token may do so."""
+    if request.heartbeat:
+        return {"expires_at": await backend.executor.prolong_call(request.token)}
+    if request.error is not None:
+        await backend.executor.fail_call(request.token, request.error)
+    else:
+        await backend.executor.complete_call(request.token, request.data)
+    return {"expires_at": None}
 
 
 async def interrupt(backend: Backend, caller: Connection, request: Interrupt) -> JsonObject:

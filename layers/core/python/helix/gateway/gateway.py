@@ -19,7 +19,7 @@ from helix.core.json import JsonObject, clean_text
 from helix.core.protocol import error_reply, parse_part, parse_request, reply, request_tags
 from helix.core.refusals import refusal_of
 from helix.core.requests import AnyRequest, Authenticate, Ping, ReadStream, Subscribe, Unsubscribe
-from helix.core.run_requests import Abort, AnswerAction, Interrupt, Resume, Retry, Run, Withdraw
+from helix.core.run_requests import Abort, AnswerAction, Interrupt, ReportCall, Resume, Retry, Run, Withdraw
 from helix.core.session_requests import (
     Branch,
     Clone,
@@ -180,6 +180,7 @@ ACTS: Final[dict[type[AnyRequest], Act]] = {
     Resume: actions.resume_or_retry,
     Retry: actions.resume_or_retry,
     AnswerAction: actions.answer,
+    ReportCall: actions.report_call,
     Interrupt: actions.interrupt,
     Withdraw: actions.withdraw,
     Abort: actions.abort,

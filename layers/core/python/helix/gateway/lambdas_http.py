@@ -1,4 +1,5 @@
-"""The function of the HTTP API for runs. It starts a run, shows its session, and pages through its stream.
+"""The function of the HTTP API for runs. It starts a run, shows its session, and pages through its stream. It also takes
+reports of calls that end elsewhere.
 
 Law: the token of each request authenticates the caller, as in the socket's handshake. Callers may see and start only
 what the socket's messages allow (`helix.gateway.actions`). API Gateway sends nothing to the client before the function
@@ -29,6 +30,7 @@ from helix.gateway.authoriser import token_of
 from helix.gateway.connections import Connection
 from helix.gateway.lambdas import authoriser, content_of, log_outcome
 from helix.gateway.lambdas import backend as backend_of
+from helix.runtime import call_reports
 from helix.runtime.cloud import Application
 from helix.services.claim_input import check_run_id, check_session_id
 from helix.stream.reader import read_with_idle
@@ -88,8 +90,7 @@ async def serve_http(app: Application, event: HttpEvent, delivery: Delivery) -> 
     """Handle an HTTP API request. Return a status, headers and a body."""
     backend = backend_of(app)
     try:
-        proof = await authoriser(app).prove(token_of(event.headers))
-        caller = Connection(HTTP, proof.principal, proof.expires_at, app.clock.now())
+        caller = await _caller(app, event)
         left_s = delivery.deadline - app.clock.now() - SPARE_S
         response = await _ROUTES[event.route](HttpRequest(app, backend, caller, event, max(0.0, left_s)))
         code = "ok"
@@ -102,6 +103,14 @@ async def serve_http(app: Application, event: HttpEvent, delivery: Delivery) -> 
     log_outcome(event.route, code)
     headers = {"content-type": "application/json", "cache-control": "no-store"}
     return {"statusCode": response.status, "headers": headers, "body": dumps(response.body)}
+
+
+async def _caller(app: Application, event: HttpEvent) -> Connection:
+    """Authenticate the request. A report of a call has a token of its own instead."""
+    if event.route in CALL_ROUTES:
+        return Connection(HTTP, None, 0.0, app.clock.now())
+    proof = await authoriser(app).prove(token_of(event.headers))
+    return Connection(HTTP, proof.principal, proof.expires_at, app.clock.now())
 
 
 class HttpRequest(NamedTuple):
@@ -228,5 +237,22 @@ async def _wait_for_run(request: HttpRequest, session_id: str, run_id: str, wait
         return
 
 
-_ROUTES: Final = {"POST /run": run, "GET /sessions/{session_id}": session, "GET /sessions/{session_id}/stream": stream}
-ROUTES: Final = tuple(_ROUTES)
+async def report_call(request: HttpRequest) -> HttpResponse:
+    """Report a call that ends elsewhere. Its token is the credential."""
+    event, path = request.event, request.event.path or {}
+    body = content_of(event.body, event.is_base64_encoded)
+    body = body.encode() if isinstance(body, str) else body
+    kind = event.header("content-type") or ""
+    executor = request.backend.executor
+    reported = await call_reports.report_call(executor, path.get("token", ""), path.get("how", ""), body, kind)
+    return HttpResponse(200, reported)
+
+
+CALL_ROUTES: Final = ("POST /calls/{token}", "POST /calls/{token}/{how}")
+_RUN_ROUTES: Final = {
+    "POST /run": run,
+    "GET /sessions/{session_id}": session,
+    "GET /sessions/{session_id}/stream": stream,
+}
+_ROUTES: Final = {**_RUN_ROUTES, **dict.fromkeys(CALL_ROUTES, report_call)}
+ROUTES: Final = tuple(_RUN_ROUTES)

@@ -25,7 +25,7 @@ from helix.core.errors import (
     StaleStateError,
 )
 from helix.core.json import JsonObject, check_json, clean_text, dumps, load_object
-from helix.core.run_requests import Run
+from helix.core.run_requests import ReportCall, Run
 from helix.core.triggers import Start, filled, read_starts
 from helix.gateway import actions
 from helix.gateway.authoriser import prefix_of
@@ -111,6 +111,10 @@ async def _start(app: Application, record: QueueRecord) -> None:
     if start is None:
         raise InvalidInputError(f"there is no trigger {found.trigger!r} here")
     backend = backend_of(app)
+    if start.calls:
+        await actions.report_call(backend, None, report_of(found))
+        logger.info("trigger %s reported a call", found.trigger, extra={"message_id": record.message_id})
+        return
     caller = Connection(f"{PREFIX}{found.trigger}", start.user, 0.0, 0.0)
     request = request_of(backend, start, found)
     reply = await actions.run(backend, caller, request, _object_reader(app, found, request) if start.attach else None)
@@ -178,6 +182,19 @@ def request_of(backend: Backend, start: Start, found: Occurrence) -> Run:
         given["message"] = dumps(found.event)
     try:
         return Run(**given, session_id=session, tags=[f"{PREFIX}{found.trigger}"])
+    except ValidationError as error:
+        raise InvalidInputError(first_problem(error, "event")) from None
+
+
+def report_of(found: Occurrence) -> ReportCall:
+    """Build the report of a call from an EventBridge event's `detail`, or from a queue message. Raises
+    `InvalidInputError`."""
+    detail = found.event.get("detail", found.event)
+    if not isinstance(detail, dict):
+        raise InvalidInputError("the event's detail must be an object with the call's token")
+    given: Any = {name: detail[name] for name in ("token", "data", "error", "heartbeat") if name in detail}
+    try:
+        return ReportCall(v=1, id="trigger", action="report_call", **given)
     except ValidationError as error:
         raise InvalidInputError(first_problem(error, "event")) from None
 

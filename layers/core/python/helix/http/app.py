@@ -41,6 +41,7 @@ from helix.http.run_start import check_state, same_json, start
 from helix.http.turn_reader import is_at_work, read_turn, replayed_text
 from helix.http.turns import Question, Turn, conversation, get_owned, questions, start_state, turn_of
 from helix.http.waiting import await_turn, waiting_body
+from helix.runtime import call_reports
 from helix.runtime.edits import Handle
 from helix.runtime.executor import Executor
 from helix.services.request_keys import KeyedRun
@@ -62,6 +63,7 @@ _PARSERS: dict[Encoding, Callable[[Body], Ask]] = {
     "ag-ui": agui_request,
 }
 UI = ("ai-sdk", "ai-sdk-v6")
+CALLS = "calls"
 DONE = b"data: [DONE]\n\n"
 UI_HEADERS = {"x-vercel-ai-ui-message-stream": "v1"}
 
@@ -84,6 +86,7 @@ def app(
         GET    /<agent>/<encoding>/<session>/files/<sha256>  a file of the session, as an attachment called `?name=`
         GET    /<agent>/<encoding>/<session>/inbox    the messages that wait for a run
         DELETE /<agent>/<encoding>/<session>/inbox/<id>  take a waiting message back
+        POST   /calls/<token>[/fail|/heartbeat]       a report of a call that ends elsewhere, without a user
         DELETE /<agent>/<encoding>/<session>/stream   interrupt the run; also POST /<agent>/<encoding>/<session>/stop
 
     user: returns the caller's user id for a request. Users own the sessions they start, and do not see other users'
@@ -99,12 +102,16 @@ def app(
     if heartbeat_s <= 0:
         raise InvalidInputError(f"heartbeat_s is {heartbeat_s}: it must be more than 0 seconds")
     known = {agent.name: agent for agent in agents}
+    if CALLS in known:
+        raise InvalidInputError(f"an agent of this app cannot have the name {CALLS!r}, which is part of other paths")
     for agent in agents:
         executor.agents.know(agent)
     service = _Service(executor, known, user, heartbeat_s, max_body_bytes)
     session = "/{agent}/{encoding}/{session_id}"
     return Starlette(
         routes=[
+            Route(f"/{CALLS}/{{token}}", service.catch_errors(service.report_call), methods=["POST"]),
+            Route(f"/{CALLS}/{{token}}/{{how}}", service.catch_errors(service.report_call), methods=["POST"]),
             Route("/{agent}/{encoding}", service.catch_errors(service.post), methods=["POST"]),
             Route(f"{session}/stream", service.catch_errors(service.get), methods=["GET"]),
             Route(f"{session}/stream", service.catch_errors(service.stop), methods=["DELETE"]),
@@ -220,6 +227,13 @@ class _Service:
         check_origin(request)
         session = await self._session(agent, request.path_params["session_id"], user)
         return JSONResponse({"interrupted": await self._executor.interrupt(session.session_id, "stopped by its user")})
+
+    async def report_call(self, request: Request) -> Response:
+        """Report a call that ends elsewhere. A webhook has no login: its token is the credential."""
+        sent = await read_body(request.stream(), call_reports.MAX_BODY_BYTES)
+        token, how = request.path_params["token"], request.path_params.get("how", "")
+        kind = request.headers.get("content-type", "")
+        return JSONResponse(await call_reports.report_call(self._executor, token, how, sent, kind))
 
     # --- the caller and the request ---------------------------------------------------------------------------------
 

@@ -103,7 +103,7 @@ async def questions(executor: Executor, session: SessionRow) -> dict[str, Questi
     while stack:
         row, waiting = stack.pop()
         for one in waiting:
-            if one.kind != "child":
+            if one.kind not in ("child", "elsewhere"):
                 shown = shown_call(session.session_id, row.session_id, one.call_id)
                 shown = question_id(shown, one.round) if one.kind == "question" else shown
                 found[shown] = Question(row.session_id, one.call_id, one.kind, one.arguments, one.round)

@@ -41,8 +41,8 @@ def describe_question(question: Question) -> str:
         case "question":
             asked = [q.text if q.problem is None else f"{q.text} ({q.problem})" for q in call.questions]
             return "\n".join(asked) or f"The tool {call.tool_name} asks a question."
-        case "child":
-            return f"The sub-agent {call.tool_name} waits."
+        case "child" | "elsewhere":
+            return f"{call.tool_name} waits for {'its sub-agent' if call.kind == 'child' else 'another system'}."
         case _:
             assert_never(call.kind)
 

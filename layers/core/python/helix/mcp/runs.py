@@ -80,7 +80,8 @@ class Found:
     run_id: str
     """The newest run of the task: the one that began it, or a later one that continues it."""
     status: str
-    """The status of the newest run. It is also `running` while a paused run is only waiting for running sub-agents."""
+    """The status of the newest run. It is also `running` while a paused run only waits for running sub-agents or for
+    other systems."""
     agent: str
     """The name of the session's agent."""
     started_at: float
@@ -188,7 +189,7 @@ async def _take_over(client: HelixClient, ref: RunRef, run_id: str) -> bool:
 async def _questions(client: HelixClient, state: SessionState) -> list[Question]:
     asked: list[Question] = []
     for call in state.pending:
-        if call.kind != "child":
+        if call.kind not in ("child", "elsewhere"):
             asked.append(Question(state.session_id, state.current_run_id, call))
         elif call.child_session_id is not None:
             child = await client.get_session(call.child_session_id)
@@ -205,7 +206,7 @@ async def wait(client: HelixClient, ref: RunRef, seconds: float, report: Report)
             while found.status == "running":
                 if found.result is None:
                     await _wait_with_progress(await client.handle(ref.session_id, found.run_id), report)
-                else:  # sub-agents are running
+                else:  # sub-agents or other systems are at work
                     await asyncio.sleep(BETWEEN_S)
                 found = await find(client, ref)
     except TimeoutError:

@@ -282,6 +282,7 @@ class Application:
                 session_ttl_s=self.settings.session_days * 86_400.0 or None,
                 steps_per_invocation=self.settings.steps_per_invocation or None,
                 own_profiles=frozenset(self.settings.own_profiles),
+                calls_url=self.settings.calls_url,
             ),
             metrics=EmfMetrics(self.settings.stage, self.clock),
             tracer=self.tracer,

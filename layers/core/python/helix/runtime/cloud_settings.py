@@ -91,6 +91,8 @@ class CloudSettings:
     """The triggers that start runs, as JSON (`helix.core.triggers.dump_starts`)."""
     dead_letters: str = ""
     """The URL of the queue for events that cannot start a run."""
+    calls_url: str = ""
+    """The https URL at which other systems report the results of calls. Empty if no tool lets them."""
     console: str = ""
     """The stage's settings for the console's page, as JSON."""
     budgets: str = ""

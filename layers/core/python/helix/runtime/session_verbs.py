@@ -7,11 +7,15 @@ from contextlib import suppress
 
 from helix.core.agents import AnyAgent
 from helix.core.delivery import Delivery
+from helix.core.elsewhere import CallEnding
 from helix.core.errors import AgentNotFoundError
 from helix.core.files import FilePart
 from helix.core.handles import CanResumeResult, SessionSnapshot, SessionState
 from helix.core.inbox import Withdrawn
+from helix.core.json import JsonValue
 from helix.engine.claims.claim import Claimed
+from helix.engine.claims.confirm import wake_parents
+from helix.engine.claims.elsewhere import end_call, prolong_call
 from helix.engine.compaction import ask_for_summary
 from helix.engine.engine import Engine
 from helix.engine.inbox import show_waiting, withdraw
@@ -65,6 +69,31 @@ class SessionVerbs(ABC):
         self.agents.know(agent)
         for other in await abort(self.engine, agent, session_id, reason, self._delivery(), run_id=run_id):
             await self._begin(self.agents.named(other.session.agent_type), other, self._delivery())
+
+    async def complete_call(self, token: str, value: JsonValue = None) -> None:
+        """End a call that ends elsewhere (`ToolContext.later`) with its result, of at most 100,000 bytes. The run that goes
+        on is started here.
+
+        The same result again changes nothing. Raises `InvalidCallTokenError` if no call has the token, `CallEndedError` if
+        the call has ended otherwise, and `InvalidInputError` if the result is too large or does not fit the tool.
+        """
+        await self._end_call(token, CallEnding(value))
+
+    async def fail_call(self, token: str, error: str) -> None:
+        """End a call that ends elsewhere with an error message for the model. Raises like `complete_call`."""
+        await self._end_call(token, CallEnding(error=error))
+
+    async def prolong_call(self, token: str) -> float | None:
+        """Record a heartbeat of a call that ends elsewhere. Return the time (Unix seconds) when its wait ends without
+        another one. None: never, or its tool still runs. Raises like `complete_call`."""
+        return await prolong_call(self.engine, token)
+
+    async def _end_call(self, token: str, ending: CallEnding) -> None:
+        delivery = self._delivery()
+        answered = await end_call(self.engine, token, ending, delivery)
+        if answered.claimed is not None:
+            for each in (answered.claimed, *await wake_parents(self.engine, answered.claimed.session, delivery)):
+                await self._begin(self.agents.named(each.session.agent_type), each, delivery)
 
     async def can_resume(self, session_id: str) -> CanResumeResult:
         """Check whether `resume` can continue the session here. Its agent must be known to this executor."""

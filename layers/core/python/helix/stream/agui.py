@@ -363,6 +363,8 @@ class AgUiEncoder:
                 assert_never(change)
 
     def _ask(self, writer: Writer, call: Call) -> None:
+        if call.kind == "elsewhere":  # the page cannot answer it
+            return
         shown = self._call_id(call)
         if call.declared:
             self._own.add(shown)

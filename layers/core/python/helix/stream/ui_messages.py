@@ -273,6 +273,7 @@ class UIMessageEncoder:
                 shown = self._show_call(call)
                 if call.kind == "question":
                     self._questions.ask(self._call_id(call), call)
+                if call.kind in ("question", "elsewhere"):
                     return
                 shown.asked = call.kind
                 if self._live:

@@ -202,7 +202,7 @@ class CallBlock(Fold):
         parts += [(" edited", "yellow")] if call.edited else []
         parts += [(f" attempt {call.attempt}", "yellow")] if call.attempt > 1 else []
         if call.state == "waiting":
-            parts.append((" waits for you", "bold yellow"))
+            parts.append((" waits for another system" if call.kind == "elsewhere" else " waits for you", "bold yellow"))
         elif call.error is not None:
             parts.append((f" {formats.short(call.error, SHORT)}", "red"))
         elif call.result is not None:

@@ -125,9 +125,13 @@ class Chat:
 
     def _answer_questions(self, session_id: str) -> bool:
         """Ask for the answers that the session is waiting for, and submit them. Return whether the chat continues."""
-        if not self._runner.run(self._partner.questions(session_id)):
+        questions = self._runner.run(self._partner.questions(session_id))
+        if not questions:
             return self._code != STOPPED
         self._code = STOPPED
+        if all(question.kind == "elsewhere" for question in questions):
+            write("The session waits for another system, and goes on by itself.")
+            return False
         confirmations = self._ask_confirmations(session_id)
         return bool(confirmations) and self._follow_turn(self._partner.answer(session_id, confirmations))
 
@@ -135,6 +139,8 @@ class Chat:
         """Ask for the user's answer to each open question. Return an empty list at the end of the input."""
         confirmations = []
         for question in self._runner.run(self._partner.questions(session_id)):
+            if question.kind == "elsewhere":
+                continue
             answer = self._ask_confirmation(question)
             if answer is None:
                 return []

@@ -146,7 +146,7 @@ def deploy(
 ) -> int:
     target = Target(given)
     outputs = deploy_stage(target, yes=yes)
-    shown = (("url", "Url"), ("http", "HttpUrl"), ("console", "ConsoleUrl"))
+    shown = (("url", "Url"), ("http", "HttpUrl"), ("calls", "CallsUrl"), ("console", "ConsoleUrl"))
     rows = [(name, outputs[output]) for name, output in shown if output in outputs]
     if "keys" in target.setting("auth", "keys"):
         with aws_errors():

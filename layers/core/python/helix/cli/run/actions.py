@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from helix.cli.output import RefusedError
 from helix.cli.run.follow import Follower, Handle, open_questions
 from helix.cli.view.base import Question
+from helix.core.elsewhere import CallEnding
 from helix.core.errors import AgentAlreadyRunningError, CannotResumeError
 from helix.core.files import Content
 from helix.core.handles import Confirmation, RetryMode
@@ -126,3 +127,17 @@ async def _runs_waiting(follower: Follower, session_id: str) -> dict[str, str]:
         if pending.child_session_id is not None:
             runs |= await _runs_waiting(follower, pending.child_session_id)
     return runs
+
+
+def end_call(token: str, ending: CallEnding, session_id: str) -> Action:
+    """Return an action that ends a call elsewhere, and follows the run of its root session."""
+
+    async def start(follower: Follower) -> Handle:
+        follower.executor.agents.know(follower.agent)
+        if ending.error is not None:
+            await follower.executor.fail_call(token, ending.error)
+        else:
+            await follower.executor.complete_call(token, ending.value)
+        return await follower.executor.get_handle(follower.agent, session_id)
+
+    return _now(start)

@@ -141,6 +141,8 @@ def _print_waiting(found: Sequence[dict[str, Any]], questions: dict[str, list[Qu
         for question in questions[entry["session_id"]]:
             called = formats.call(question.tool_name, question.arguments)
             data = ["--data", "ANSWER"] if question.kind == "question" else []
-            how = command("answer", entry["agent_type"], entry["session_id"], question.call_id, *data, *where.words())
+            ids = ["answer", entry["agent_type"], entry["session_id"], question.call_id, *data]
+            ids = ["calls", "complete", "TOKEN"] if question.kind == "elsewhere" else ids
+            how = command(*ids, *where.words())
             rows.append([entry["session_id"], entry["agent_type"], question.kind, formats.cut(called, 60), how])
     print_table(["session", "agent", "waits for", "call", "answer with"], rows)

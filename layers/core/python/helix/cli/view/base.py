@@ -41,6 +41,9 @@ class Hints:
         more = [*(["--model", self.model] if self.model else []), *(["--db", self.db] if self.db else [])]
         return command(verb, self.agent, *words, *more, *(["--fleet"] if self.fleet else []))
 
+    def report(self) -> str:
+        return command("calls", "complete", "TOKEN", "--agent", self.agent, *(["--db", self.db] if self.db else []))
+
     def show(self, session_id: str) -> str:
         return command("show", session_id, *(["--db", self.db] if self.db else []))
 
@@ -87,7 +90,8 @@ class Question:
     @property
     def wanted(self) -> str:
         """The kind of answer in words."""
-        return "the answer to a question" if self.kind == "question" else self.kind
+        named = {"question": "the answer to a question", "elsewhere": "another system's result"}
+        return named.get(self.kind, self.kind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,8 @@ def _sub_agent_end(chunk: c.SubAgentEndChunk) -> tuple[str, str]:
 def _question(call: Call) -> tuple[str, str]:
     if call.kind == "question":
         return f"? {call.name} asks: {'; '.join(question.text for question in call.questions)}", "bold yellow"
+    if call.kind == "elsewhere":
+        return f"… another system ends {formats.call(call.name, call.arguments)}", "yellow"
     asks = _ASKS.get(call.kind, "asks what became of")
     return f"? {asks} {formats.call(call.name, call.arguments)}", "bold yellow"
 
@@ -344,7 +346,12 @@ class TerminalView:
 
     def _questions(self, session_id: str, questions: Sequence[Question], hints: Hints) -> None:
         for question in questions:
-            self._out.line(f"? {formats.call(question.tool_name, question.arguments)}", "yellow", margin="  ")
+            asked = formats.call(question.tool_name, question.arguments)
+            if question.kind == "elsewhere":
+                self._out.line(f"… {asked} waits for another system", "yellow", margin="  ")
+                self._next("end it", hints.report())
+                continue
+            self._out.line(f"? {asked}", "yellow", margin="  ")
             if question.kind == "question":
                 self._out.line(question.reason or "", margin="    ")
                 self._next("answer", hints("resume", session_id, "--approve", question.call_id, "--data", "ANSWER"))

@@ -134,9 +134,9 @@ class Conversation:
             self.items.append(notice)
 
     def waiting(self) -> Iterator[Call]:
-        """Yield the calls that wait for a person, including those of sub-agents."""
+        """Yield the calls that wait for a person, including those of sub-agents. Another system ends the other ones."""
         for one in self.below.values():
-            yield from (call for call in one.calls.values() if call.state == "waiting")
+            yield from (call for call in one.calls.values() if call.state == "waiting" and call.kind != "elsewhere")
 
     def expect(self, pending: Sequence[Pending]) -> None:
         """Mark the calls that the session waits for, even if the stream no longer contains them."""

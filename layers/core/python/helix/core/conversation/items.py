@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PartKind: TypeAlias = Literal["text", "reasoning", "output"]
 CallState: TypeAlias = Literal["open", "running", "waiting", "done", "failed"]
-Question: TypeAlias = Literal["approval", "client", "unknown", "question"]
+Question: TypeAlias = Literal["approval", "client", "unknown", "question", "elsewhere"]
 NoticeKind: TypeAlias = Literal["queued", "error", "context", "takeover", "budget", "failed", "interrupted", "note"]
 Tone: TypeAlias = Literal["plain", "warn", "bad"]
 BUDGET = "budget_exceeded"

@@ -25,6 +25,7 @@ from helix.core.states import refused_state
 from helix.core.tools import AnyTool
 from helix.core.tracker import StateTracker
 from helix.core.usage import Usage
+from helix.engine.calls.elsewhere import Leaving
 from helix.engine.calls.questions import Asking, CallAsksError
 from helix.engine.context import RunContext
 from helix.engine.engine import logger
@@ -55,20 +56,25 @@ class ToolOutcome:
     """The files that the tool returned. They have not been stored yet."""
     questions: list[AskedQuestion] | None = None
     """The questions of the call, if one of them has no answer yet. None: the outcome is a result."""
+    elsewhere: bool = False
+    """Whether the tool called `ctx.later`, so that another system reports the result."""
 
 
-async def run_tool(run: RunContext, call: ToolCall, state: JsonObject) -> ToolOutcome:
+async def run_tool(run: RunContext, call: ToolCall, state: JsonObject, leaving: Leaving) -> ToolOutcome:
     """Execute the call. If it raises, its state changes are discarded and it is retried up to `tool.retries` times."""
     agent, session, tool = run.agent, run.session, call.tool
     for attempt in range(tool.retries + 1):
         tracker, asking = _tracker(agent, state), Asking(call.row.questions)
         if isinstance(tracker, ToolOutcome):
             return tracker
-        context = _context(run, call, tracker, asking)
+        context, leaving.leaves = _context(run, call, tracker, asking, leaving), False
         try:
             if tool.uses_deps:
                 context._deps = await run.engine.dependencies.get(agent, tool.timeout_s)
             result = await asking.watch(_execute(tool, call.request, context))
+            if leaving.leaves:
+                patches = context.tracker.get_patches()
+                return ToolOutcome("", False, patches=patches, usage=_sum(context.usage), elsewhere=True)
             result, files = await _read_files(tool, result)
             content, plain = checked_result(agent, tool, result)
             patches = context.tracker.get_patches()
@@ -89,7 +95,9 @@ async def run_tool(run: RunContext, call: ToolCall, state: JsonObject) -> ToolOu
     raise AssertionError("unreachable")
 
 
-def _context(run: RunContext, call: ToolCall, tracker: StateTracker[Any], asking: Asking) -> ToolContext[Any]:
+def _context(
+    run: RunContext, call: ToolCall, tracker: StateTracker[Any], asking: Asking, leaving: Leaving
+) -> ToolContext[Any]:
     session, row = run.session, call.row
 
     def emit(event_name: str, data: JsonValue) -> None:
@@ -111,6 +119,8 @@ def _context(run: RunContext, call: ToolCall, tracker: StateTracker[Any], asking
         _cancelled=run.watch.cancelled,
         _secrets=run.engine.secrets,
         _ask=asking.ask,
+        _later=leaving.later,
+        _calls_url=run.engine.settings.calls_url,
     )
 
 
@@ -123,7 +133,7 @@ def _tracker(agent: AnyAgent, state: JsonObject) -> StateTracker[Any] | ToolOutc
         return ToolOutcome(result_content(refused_state(agent, error), False), False, fatal=True)
 
 
-class _ResultError(Exception):
+class ResultError(Exception):
     """The tool returned a value that is not a valid result. Executing it again would not help."""
 
 
@@ -153,11 +163,11 @@ async def _read_files(tool: AnyTool, result: object) -> tuple[object, list[ReadF
     if not has_files(result):
         return result, []
     if tool.output_schema is not None or tool.finish_with:
-        raise _ResultError(f"tool {tool.name!r} returned a file, but its result must be JSON: it becomes an output")
+        raise ResultError(f"tool {tool.name!r} returned a file, but its result must be JSON: it becomes an output")
     try:
         content = await read_content(cast(Content, result))
     except InvalidInputError as error:
-        raise _ResultError(f"result of tool {tool.name!r}: {error}") from error
+        raise ResultError(f"result of tool {tool.name!r}: {error}") from error
     return content.text, content.files
 
 
@@ -173,17 +183,15 @@ def checked_result(agent: AnyAgent, tool: AnyTool, result: object) -> tuple[str,
                 result = schema.model_validate(result.model_dump() if isinstance(result, BaseModel) else result)
             except ValidationError as error:
                 problems = every_problem(error, "result")
-                raise _ResultError(
-                    f"result of tool {tool.name!r} does not fit its output schema: {problems}"
-                ) from error
+                raise ResultError(f"result of tool {tool.name!r} does not fit its output schema: {problems}") from error
     try:
         if tool.finish_with and isinstance(result, BaseModel):  # stored in the form that its schema can load
             result = result.model_dump(mode="json", round_trip=True, by_alias=False)
         content = result_content(result, True)
     except (ValueError, RecursionError) as error:
-        raise _ResultError(f"tool {tool.name!r}: {error}") from error
+        raise ResultError(f"tool {tool.name!r}: {error}") from error
     if tool.finish_with and len(content.encode()) > MAX_RESULT_BYTES:
-        raise _ResultError(f"result of tool {tool.name!r} is the run's output and exceeds {MAX_RESULT_BYTES} bytes")
+        raise ResultError(f"result of tool {tool.name!r} is the run's output and exceeds {MAX_RESULT_BYTES} bytes")
     return content, isinstance(result, str)
 
 
@@ -197,7 +205,7 @@ def _is_cancelled() -> bool:
 def _is_repeated(tool: AnyTool, error: BaseException) -> bool:
     if isinstance(error, TimeoutError):
         return tool.retry_timeouts
-    return not isinstance(error, (FatalToolError, _ResultError, asyncio.CancelledError))
+    return not isinstance(error, (FatalToolError, ResultError, asyncio.CancelledError))
 
 
 def _failed(tool: AnyTool, error: BaseException) -> str:
@@ -216,7 +224,7 @@ def _message(tool: AnyTool, error: BaseException) -> str:
         return f"tool {tool.name!r} was cancelled from inside"  # the run itself was not cancelled
     if isinstance(error, FatalToolError):
         return text_of(error) or "fatal"
-    if isinstance(error, (ToolError, _ResultError)):
+    if isinstance(error, (ToolError, ResultError)):
         return text_of(error)
     return f"{type(error).__name__}: {text_of(error)}"
 

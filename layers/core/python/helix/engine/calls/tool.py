@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
-from helix.core.call_results import result_content
 from helix.core.entries import AssistantRow, CallRow
-from helix.core.errors import FileMissingError, InvalidFileError, WorkInProgressError
-from helix.core.files import FilePart
+from helix.core.errors import WorkInProgressError
 from helix.core.json import JsonObject, clean_text, dumps
 from helix.core.messages import EditedArguments, ToolCallRequest
 from helix.core.prompt import BY_GUARD, UNKNOWN, crashed_result
-from helix.core.questions import timeout_of
 from helix.core.tools import AnyTool, reminders_of
-from helix.core.usage import Usage
 from helix.core.verdicts import MAX_REASON, Verdict, about, replacement
+from helix.engine.calls.elsewhere import Leaving, ended_early, unended
+from helix.engine.calls.outcome import outcome_row
 from helix.engine.calls.runner import ToolOutcome, run_tool
 from helix.engine.claims.liveness import HeldClaim, call_claim, release
 from helix.engine.context import RunContext
@@ -34,7 +32,6 @@ from helix.engine.step_view import StepView
 from helix.engine.stops import judge_stop
 from helix.engine.writing import as_read, call_put, commit, held_by_run
 from helix.ports.state_store import ABSENT, Check, Delete, Key, When
-from helix.services.session_files import NO_FILES
 
 MAX_DEATHS = 3
 """The number of worker deaths after which even a repeatable call is not started again."""
@@ -139,6 +136,10 @@ def is_expired(run: RunContext, row: CallRow) -> bool:
     return row.run_id != run.run_id if row.deadline is None else row.deadline < run.now()
 
 
+def _is_ours(run: RunContext, row: CallRow) -> bool:
+    return row.state == "claimed" and row.owner == run.delivery.owner and row.run_id == run.run_id
+
+
 def may_start(run: RunContext, deadline: float) -> bool:
     """Return whether the holder may still start the tool, according to its own clock. This is checked immediately
     before the start, because other workers may take the call after the deadline."""
@@ -198,7 +199,7 @@ async def call_tool(run: RunContext, view: StepView, call_id: str) -> Progress:
         return "done"
     if row is not None and row.state == "asked":
         return "asked"
-    ours = row is not None and row.state == "claimed" and row.owner == run.delivery.owner and row.run_id == run.run_id
+    ours = row is not None and _is_ours(run, row) and row.content is None
     if view.stop is not None or run.watch.stop is not None:
         if ours and row is not None and row.child is None:
             await _release_unstarted(run, view, row)
@@ -227,12 +228,14 @@ async def _acquire_call(
     elif row.state == "approved":
         new, when = _assigned(run, row, view.rows.answer), When(equal={"state": "approved"})
     else:
-        if not is_expired(run, row):
+        if not is_expired(run, row) and not _is_ours(run, row):
             until = row.deadline or run.now() + 1
             raise WorkInProgressError(f"call {row.call_id!r} of session {session.session_id!r}", until)
-        new = _unknown_outcome(run, row, run.find_tool(request.name))
+        early = ended_early(row, run.now())
+        new = early or _unknown_outcome(run, row, run.find_tool(request.name))
         # The condition includes the deadline, so a holder that renews its claim in the meantime keeps it.
-        when = When(equal={**as_read(row).equal, "deadline": row.deadline})
+        same = unended(row) if early is None else as_read(row)
+        when = When(equal={**same.equal, "deadline": row.deadline})
     put = call_put(view.key(request.id), new, when)
     check = Check(session_key(session.session_id), held_by_run(run.run_id))
     if not await commit(run.engine, "claim_call", [check, put], lambda: _row_matches(run.engine, put.key, new)):
@@ -265,9 +268,8 @@ def _unknown_outcome(run: RunContext, row: CallRow, tool: AnyTool | None) -> Cal
 
 async def _release_unstarted(run: RunContext, view: StepView, row: CallRow) -> None:
     """Release a claim that was never started, so that its outcome is not unknown. A call that a person approved stays
-    approved, and one with answers keeps them. If an earlier worker died during the call, the row is kept, with its
-    count of deaths."""
-    if row.deaths:
+    approved, and one with answers keeps them. A row with a count of deaths or with tokens is kept."""
+    if row.deaths or row.later is not None:
         await release(run.engine, call_claim(run, view.key(row.call_id), row))
         return
     key, tool = view.key(row.call_id), run.find_tool(row.tool_name)
@@ -327,10 +329,12 @@ async def _execute(run: RunContext, view: StepView, call: ToolStarted, state: Js
         show(run, call)
     try:
         with within_tool(run, call.row):
-            outcome, verdicts = given or await run_tool(run, call, state), list[Verdict]()
-            if run.agent.guards and outcome.questions is None:
+            leaving = Leaving(run, view, call.tool, call.row)
+            outcome, verdicts = given or await run_tool(run, call, state, leaving), list[Verdict]()
+            if run.agent.guards and outcome.questions is None and not outcome.elsewhere:
                 outcome, verdicts = await judge_result(run, call, outcome)
-            return await _done(run, call.row.model_copy(update={"verdicts": verdicts}), outcome)
+            row = call.row.model_copy(update={"verdicts": verdicts, "later": leaving.stored})
+            return await outcome_row(run, row, outcome)
     except BaseException as error:
         name = type(error).__name__ if isinstance(error, Exception) else "cancelled"
         show(run, ToolEnded(call.tool, call.request, call.row, begun, error=name))
@@ -344,54 +348,19 @@ def _given_result(row: CallRow) -> ToolOutcome | None:
     return ToolOutcome(row.content, bool(row.success), plain=row.plain)
 
 
-async def _done(run: RunContext, row: CallRow, outcome: ToolOutcome) -> CallRow:
-    """Store the outcome's files, then return the row with the outcome: a result, or questions. The usage of earlier
-    executions that asked questions counts too."""
-    usage = row.usage if outcome.usage is None else (row.usage or Usage()) + outcome.usage
-    if outcome.questions is not None:
-        seconds, policy = timeout_of(outcome.questions)
-        deadline = None if seconds is None else run.now() + seconds
-        asked = [q if q.answered else q.model_copy(update={"round": row.claim}) for q in outcome.questions]
-        changes: dict[str, Any] = {"state": "asked", "ask": "question", "questions": asked, "reason": None}
-        changes |= {"owner": None, "deadline": deadline, "on_timeout": policy, "usage": usage}
-        changes["remind_at"] = sorted({run.now() + after for q in asked if not q.answered for after in q.remind_s})
-        return row.model_copy(update=changes)
-    outcome, files = await _take_files(run, outcome)
-    return row.ended(
-        outcome.content,
-        outcome.success,
-        "tool" if row.content is None else "answer",
-        run.now(),
-        plain=outcome.plain,
-        fatal=outcome.fatal,
-        patches=outcome.patches,
-        usage=usage,
-        files=files,
-        deadline=None,
-        confirmation=None,
-    )
-
-
-async def _take_files(run: RunContext, outcome: ToolOutcome) -> tuple[ToolOutcome, list[FilePart]]:
-    """Store the files of the outcome, and hold them for the session. A file that cannot be stored fails the call."""
-    if not outcome.files:
-        return outcome, []
-    session, files = run.session, run.engine.files
-    try:
-        if files is None:
-            raise InvalidFileError(NO_FILES)
-        root = session if session.parent is None else await run.engine.history.existing(session.stream_id)
-        held = await files.take(root.user_id, root.session_id, session.session_id, outcome.files)
-        return outcome, held.parts  # without checks, because `collect` releases nothing that an existing session holds
-    except (InvalidFileError, FileMissingError) as error:
-        return ToolOutcome(result_content(str(error), False), False, usage=outcome.usage), []
-
-
 async def _record(run: RunContext, view: StepView, row: CallRow, done: CallRow) -> Progress:
     """4: record the result or the questions, on condition that this worker still holds the claim. Otherwise the outcome
-    is discarded."""
-    put = call_put(view.key(row.call_id), done, as_read(row))
-    if await commit(run.engine, "call_result", [put], lambda: _row_matches(run.engine, put.key, done)):
+    is discarded. A result that came from elsewhere while the tool ran takes the place of the tool's."""
+    put = call_put(view.key(row.call_id), done, as_read(row) if done.later is None else unended(row))
+    recorded = await commit(run.engine, "call_result", [put], lambda: _row_matches(run.engine, put.key, done))
+    if not recorded and done.later is not None:
+        early = await _read_early(run, put.key, row)
+        if early is None:
+            return "again"
+        done = early.model_copy(update={"patches": done.patches if early.success else [], "usage": done.usage})
+        put = call_put(put.key, done, as_read(row))
+        recorded = await commit(run.engine, "call_result", [put], lambda: _row_matches(run.engine, put.key, done))
+    if recorded:
         if done.state == "asked":
             show(run, CallWaits(done, view.rows.answer))
             return "asked"
@@ -399,3 +368,12 @@ async def _record(run: RunContext, view: StepView, row: CallRow, done: CallRow) 
         show(run, CallDone(done))  # 5
         return "done"
     return "again"
+
+
+async def _read_early(run: RunContext, key: Key, row: CallRow) -> CallRow | None:
+    """Return the call's row with the result that came from elsewhere, if this worker still holds the claim."""
+    (value,) = await run.engine.store.get([key])
+    stored = None if value is None else CallRow.read(key.partition, key.sort, value)
+    if stored is None or (stored.state, stored.owner, stored.claim) != ("claimed", row.owner, row.claim):
+        return None
+    return ended_early(stored, run.now())

@@ -29,8 +29,10 @@ from helix.core.questions import with_answers, with_defaults
 from helix.core.session_row import SessionRow
 from helix.engine.calls.children import call_place
 from helix.engine.claims.claim import Claimed, claim
+from helix.engine.claims.liveness import DEAD
 from helix.engine.engine import Engine
 from helix.engine.writing import are_written, as_read, beside, call_put, commit
+from helix.ports.state_store import Put, When
 from helix.services.claim_input import ClaimInput, check_reason
 
 
@@ -75,21 +77,31 @@ async def answer(
         if key is None or row is None or row.state != "asked" or not _is_meant(row, confirmation):
             raise _not_pending(session_id, confirmation.tool_call_id)
         new = _responded(target, row, confirmation, engine.clock.now())
-        put = call_put(key, new, as_read(row))
-        if session.status == "paused":
-            ask = ClaimInput("with_confirmation", extra=[put], version=session.version)
-            try:
-                return Answered(session.session_id, await claim(engine, target, session.session_id, ask, delivery))
-            except (AgentAlreadyRunningError, StaleStateError):
-                pass
-        elif (
-            session.status != "completed" and not session.aborted
-        ):  # a running run picks it up, or cannot pause; a resume or a retry finds it
-            if await commit(engine, "answer", [beside(session), put], partial(are_written, engine, [put])):
-                return Answered(session.session_id, None)
-        else:
+        # A heartbeat moves the deadline. The end of a wait must not overtake it.
+        beat = {"deadline": row.deadline} if isinstance(confirmation, Expired) else {}
+        put = call_put(key, new, When(equal={**as_read(row).equal, **beat}))
+        if session.status == "completed" or session.aborted:
             raise _not_pending(session_id, confirmation.tool_call_id)
+        answered = await write_answer(engine, target, session, put, delivery)
+        if answered is not None:
+            return answered
         session = await engine.history.existing(own)
+
+
+async def write_answer(
+    engine: Engine, agent: AnyAgent, session: SessionRow, put: Put, delivery: Delivery
+) -> Answered | None:
+    """Write the answered call, and claim the next run of a paused session. Otherwise the current run picks the answer up,
+    or a resume or a retry finds it. None: the rows have changed."""
+    if session.status == "paused":
+        ask = ClaimInput("with_confirmation", extra=[put], version=session.version)
+        try:
+            return Answered(session.session_id, await claim(engine, agent, session.session_id, ask, delivery))
+        except (AgentAlreadyRunningError, StaleStateError):
+            return None
+    if await commit(engine, "answer", [beside(session), put], partial(are_written, engine, [put])):
+        return Answered(session.session_id, None)
+    return None
 
 
 async def wake_parents(engine: Engine, child: SessionRow, delivery: Delivery) -> list[Claimed]:
@@ -143,6 +155,9 @@ def _is_meant(row: CallRow, confirmation: Confirmation | Expired) -> bool:
 def _responded(agent: AnyAgent, row: CallRow, confirmation: Confirmation | Expired, now: float) -> CallRow:
     """Return the call row with the response applied. It does not wait any more."""
     if isinstance(confirmation, Expired):
+        if row.ask == "elsewhere" and (row.later is None or row.later.until is None or row.later.until > now):
+            # A heartbeat is missing, so the outcome is unknown. The next run applies the tool's policy.
+            return row.model_copy(update={"state": "claimed", "ask": None, "deadline": DEAD, "patches": []})
         new = _expired(row, now)
     else:
         new = _answered(row, confirmation, now)
@@ -161,12 +176,18 @@ def _responded(agent: AnyAgent, row: CallRow, confirmation: Confirmation | Expir
 def _expired(row: CallRow, now: float) -> CallRow:
     if row.ask == "question" and row.on_timeout == "default":
         return row.model_copy(update={"state": "approved", "ask": None, "questions": with_defaults(row.questions, now)})
-    content = dumps(UNKNOWN) if row.ask == "unknown" else result_content("denied: no answer came in time", False)
-    return row.ended(content, False, "policy", now, ask=None, fatal=row.on_timeout == "fail")
+    has_begun = row.ask in ("unknown", "elsewhere")
+    content = dumps(UNKNOWN) if has_begun else result_content("denied: no answer came in time", False)
+    return row.ended(content, False, "policy", now, ask=None, patches=[], fatal=row.on_timeout == "fail")
 
 
 def _answered(row: CallRow, confirmation: Confirmation, now: float) -> CallRow:
     """Return the call row with the answer applied, depending on what the call was waiting for."""
+    if row.ask == "elsewhere":
+        raise InvalidInputError(
+            f"call {row.call_id!r} waits for another system, which ends it with its token: "
+            "a person can stop the run, or send a message to go on without the result"
+        )
     if row.ask == "client":
         if not confirmation.approved:  # the error message from the client, verbatim
             error = confirmation.reason or "denied: no reason given"
