@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
-
-import pytest
-from tests.support_run import agent
 
 from helix.adapters.models.answer import PartialAnswer
 from helix.adapters.models.wire import CallPart, Text
-from helix.cli.view.base import Heading
-from helix.cli.view.terminal import TerminalView
 from helix.core import chunks as c
-from helix.core.handles import AgentResult
 from helix.core.wire import StreamMessage
 from helix.ports.model import LLMStreamCallbacks
-from helix.runtime.models import ModelChoice
 from helix.stream.agui import AgUiEncoder
 from helix.stream.ui_messages import UIMessageEncoder
 
@@ -83,14 +75,3 @@ def test_ag_ui_gets_the_pieces_with_their_attempt() -> None:
         {"delta": '{"n":', "step": 1, "attempt": 1},
         {"delta": "1}", "step": 1, "attempt": 2},
     ]
-
-
-@pytest.mark.parametrize(("given", "times"), [({"title": "Tea", "n": 1}, 1), ({"title": "Tea", "n": 2}, 2)])
-def test_the_terminal_shows_an_output_once_unless_it_differs_from_its_text(given: dict[str, Any], times: int) -> None:
-    file = io.StringIO()
-    view = TerminalView(file, None, Heading(agent("boss"), ModelChoice(None), "helix.db"))
-    view.opened("ses")
-    for message in messages(piece('{"title":"Tea"'), piece(',"n":1}'), c.StepCommittedChunk(**STEP)):
-        view.chunk(message.parsed())
-    view.result(AgentResult(session_id="ses", run_id="run", status="completed", output=given), [])
-    assert file.getvalue().count("Tea") == times

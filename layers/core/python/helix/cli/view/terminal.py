@@ -52,7 +52,6 @@ from helix.core.conversation.changes import (
 from helix.core.conversation.conversation import Conversation
 from helix.core.conversation.items import BUDGET, Call, PartKind, Step
 from helix.core.handles import AgentExecutionHandle, AgentResult
-from helix.core.partial_output import read_partial
 from helix.core.tools import SUBAGENT_TOOL_PREFIX, is_sub_agent_tool
 from helix.core.usage import Usage
 from helix.runtime.models import DEMONSTRATION
@@ -70,7 +69,7 @@ _RESUMED = {
 }
 
 
-_STYLES: dict[PartKind, str] = {"text": "", "reasoning": "dim italic", "output": ""}
+_STYLES: dict[PartKind, str] = {"text": "", "reasoning": "dim italic", "output": "dim"}
 _ASKS = {"approval": "asks for approval of", "client": "asks you for the result of"}
 
 
@@ -122,7 +121,6 @@ class TerminalView:
         self._usage: dict[str, Usage | None] = {}
         self._calls: dict[str, dict[str, str]] = {}
         self._models: set[str] = set()
-        self._shown_output = ""
         self._began = time.monotonic()
 
     def opened(self, session_id: str) -> None:
@@ -223,8 +221,6 @@ class TerminalView:
             case StepCommitted(step):
                 self._usage[chunk.agent_id] = step.usage
                 self._answered_by(chunk, step.model)
-                if chunk.agent_id == self._root:
-                    self._shown_output = step.output
                 if step.cut:
                     self._line(chunk, formats.CUT, "yellow")
             case StepDiscarded(step):
@@ -315,11 +311,9 @@ class TerminalView:
             self._next("real model", f"set {variable}, or add --model with any litellm name")
 
     def _output(self, result: AgentResult[Any]) -> None:
-        """Show the output, unless it is already on the screen, as text or as it grew."""
+        """Show the output if it is structured. Text output is already on the screen."""
         output = result.output.model_dump(mode="json") if isinstance(result.output, BaseModel) else result.output
         if output is None or (isinstance(output, str) and output == result.text):
-            return
-        if self._shown_output and read_partial(self._shown_output) == output:
             return
         self._out.line("output", "bold green")
         for line in formats.lines_of(output):
