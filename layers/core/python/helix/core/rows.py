@@ -89,6 +89,8 @@ class CheckpointRow(Stored):
     """The id of the checkpoint that stores the custom state. It is this one if the state changed here."""
     view: int = 0
     """The session version in the key of the view that the model was shown. 0: the whole history."""
+    active_agent: str = ""
+    """The agent that makes the next step after that history. Empty before the first handoff: the session's own agent."""
     state: JsonObject | None = None
     """The custom state, if it changed here. None if it did not."""
     patches: list[JsonObject] = Field(default_factory=list)

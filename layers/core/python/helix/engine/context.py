@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from helix.core.agents import AnyAgent
 from helix.core.delivery import Delivery
 from helix.core.entries import AssistantRow
+from helix.core.errors import AgentNotFoundError
 from helix.core.rows import StopRow
 from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow
@@ -35,8 +36,8 @@ class RunContext:
 
     engine: Engine
     """The ports and settings."""
-    agent: AnyAgent
-    """The agent that the run belongs to."""
+    own: AnyAgent
+    """The session's own agent. Its limits bound the run, and its model is the run's in the counts of usage."""
     session: SessionRow
     """The session's row as this worker last read or wrote it."""
     run_id: str
@@ -47,6 +48,10 @@ class RunContext:
     """The run's writer to the stream of its root session."""
     known: Known
     """The cached rows of the session. Holding this reference keeps them in the cache."""
+    part_agent: str = ""
+    """The agent whose functions execute this part of the run. Empty: the session's own agent."""
+    agent: AnyAgent = field(init=False)
+    """The active agent: the session's own, or the one that was handed over to."""
     watch: StopWatch = field(default_factory=StopWatch)
     """The watch for an interrupt or abort of the run. In a context from `make_context` it never sees one."""
     started_at: float = 0
@@ -67,9 +72,18 @@ class RunContext:
     """A lock that is held while a transaction that writes `session` is in flight. A refused heartbeat waits for it, to
     find out whether this worker's own write was first."""
 
+    def __post_init__(self) -> None:
+        self.agent = self.own
+
     @property
     def session_id(self) -> str:
         return self.session.session_id
+
+    def activate(self, name: str) -> None:
+        """Let the agent with that name act, and name it on the stream. An empty name is the session's own. Raises
+        `AgentNotFoundError` if this process does not know it."""
+        self.agent = self.engine.find_agent(self.own, name)
+        self.stream.agent_type = self.agent.name
 
     def now(self) -> float:
         return self.engine.clock.now()
@@ -147,12 +161,16 @@ NOBODY = Delivery("", 0)
 def make_context(
     engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow | None = None, delivery: Delivery = NOBODY
 ) -> RunContext:
-    """Create the context of a run. `run`: None for the session's current run."""
+    """Create the context of a run of a session of `agent`. `run`: None for the session's current run. If this process
+    does not know the active agent, the session's own stands in for it, so that the run can be ended."""
     run_id, turn = (session.run_id, session.turn) if run is None else (run.run_id, run.turn)
     stream = RunStream(engine.streams, engine.clock, session, run_id, turn)
     known = engine.history.cache.known(session.session_id, session.created_at)
     context = RunContext(engine, agent, session, run_id, delivery, stream, known)
+    with suppress(AgentNotFoundError):
+        context.activate(session.active_agent if run is None or run.status == "running" else run.active_agent)
     if run is not None:
+        context.part_agent = run.part_agent
         context.started_at, context.until = run.started_at, run.deadline if run.status == "running" else None
     return context
 

@@ -228,7 +228,8 @@ def _conversation(shown: Conversation) -> Iterator[Element]:
                     inside = _element("div", _element("div", thought.text, cls="text"))
                     yield _element("details", _element("summary", "Thinking", cls="soft"), inside)
             if message.content:
-                yield _message("agent", shown.page.state.agent_type, message, message.content)
+                agent = str(message.metadata.get("agent") or shown.page.state.agent_type)
+                yield _message("agent", agent, message, message.content)
             for request in message.tool_calls:
                 asked.add(request.id)
                 yield _call(request, results.get(request.id), _child_section(shown, request.id))

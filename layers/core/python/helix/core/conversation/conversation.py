@@ -79,6 +79,8 @@ class Conversation:
             call = self._add(step, request.id, request.name, request.arguments)
             if (child := children.get(request.id)) is not None:
                 self._link_child(call, *child, stored=True)
+        if agent := message.metadata.get("handoff"):
+            self._take_notice(c.AgentChangedChunk(agent=str(agent)))
 
     def _load_result(self, message: ToolResultMessage) -> None:
         if (call := self.calls.get(message.tool_call_id)) is None:

@@ -10,6 +10,7 @@ from helix._log import describe
 from helix.core.agents import AnyAgent
 from helix.core.call_results import call_error, call_value, has_end, parsed_content
 from helix.core.chunks import (
+    AgentChangedChunk,
     AnyChunk,
     CheckpointCreatedChunk,
     ContextChangedChunk,
@@ -73,7 +74,7 @@ def put_chunks(run: RunContext, fact: facts.Fact) -> None:
         case facts.StepStaged(row):
             _commit(stream, row)
         case facts.StepFolded(entries, point):
-            _fold(stream, point, _delivered(entries, "steer"))
+            _fold(stream, point, [*_delivered(entries, "steer"), *_handed_over(entries)])
         case facts.CallDone(row, arguments):
             _result(stream, row, arguments=arguments)
         case facts.RunClaimed(claimed):
@@ -214,7 +215,7 @@ def _claim(stream: RunStream, claimed: Claimed) -> None:
     for entry in plan.added:
         if isinstance(entry, CallRow):
             _result(stream, entry)
-    _fold(stream, first, _delivered(plan.added, None))
+    _fold(stream, first, [*_delivered(plan.added, None), *_handed_over(plan.added)])
 
 
 def _message(
@@ -226,6 +227,12 @@ def _message(
 def _delivered(entries: Iterable[AnyEntry], mode: WaitMode | None) -> list[AnyChunk]:
     users = [entry for entry in entries if isinstance(entry, UserRow) and entry.queued]
     return [_message(entry.queued, "delivered", entry, mode) for entry in users]
+
+
+def _handed_over(entries: Iterable[AnyEntry]) -> list[AnyChunk]:
+    """Return the notices of the handoffs in the messages that a commit added to history."""
+    answers = (entry.handoff for entry in entries if isinstance(entry, AssistantRow))
+    return [AgentChangedChunk(agent=agent) for agent in answers if agent]
 
 
 def _fold(stream: RunStream, row: CheckpointRow, delivered: Sequence[AnyChunk] = ()) -> None:
@@ -267,7 +274,10 @@ def _missed(stream: RunStream, missed: Missed) -> None:
     for point in missed.checkpoints:
         rows = [row for index, row in missed.arrived if begin <= index < point.count]
         steers = missed.answer is not None and all(row.run_id == missed.answer.run_id for row in rows)
-        _fold(stream, point, _delivered(rows, "steer" if steers else None))
+        chunks = _delivered(rows, "steer" if steers else None)
+        if point is first and missed.answer is not None:
+            chunks += _handed_over([missed.answer])
+        _fold(stream, point, chunks)
         begin = point.count
 
 
