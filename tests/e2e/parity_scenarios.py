@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 
+from tests.e2e import parity_handoffs as parity_handoffs  # registers its scenarios
 from tests.e2e import parity_people as parity_people  # registers its scenarios
 from tests.e2e.parity_registry import LONG, scenario
 from tests.e2e.parity_registry import SCENARIOS as SCENARIOS

@@ -21,7 +21,8 @@ from helix.testing.stream_invariants import read_all
 FREE = {
     "created_at", "updated_at", "started_at", "ended_at", "timestamp", "at", "expires_at",  # times
     "version", "sequence", "start_sequence", "from_sequence", "view", "start_view",  # counts of writes to rows and streams
-    "attempt_id", "owner", "deadline", "claim", "lease_owner", "lease_expires", "part", "part_step",  # workers
+    "attempt_id", "owner", "deadline", "claim", "lease_owner", "lease_expires",  # workers
+    "part", "part_step", "part_agent",  # executions
 }  # fmt: skip
 RunReport = dict[str, Any]
 _CHECKPOINT = re.compile(r"cpv1-(\S+)-s(\d+)-t\d+-[0-9a-f]{6}")

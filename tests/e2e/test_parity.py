@@ -46,8 +46,10 @@ async def leaves_the_same(
 async def _was_executed(stage: Stage, cloud: CloudForTests) -> None:
     """Check that Step Functions executed each run, so that the comparison is about the deployed app."""
     for run in (await stage.executor.sessions.list_runs(stage.session)).runs:
-        arn = cloud.cloud.machine().replace(":stateMachine:", ":execution:")
-        until(partial(_has_ended, cloud, f"{arn}:{run.run_id}"), f"end of the execution of {run.run_id}")
+        profile = stage.agents[run.part_agent or run.agent_type].profile
+        arn = cloud.cloud.machine(profile).replace(":stateMachine:", ":execution:")
+        last = run.run_id if run.part == 1 else f"{run.run_id}__part-{run.part}"
+        until(partial(_has_ended, cloud, f"{arn}:{last}"), f"end of the execution of {last}")
 
 
 def _has_ended(cloud: CloudForTests, execution: str) -> bool:

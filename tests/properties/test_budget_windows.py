@@ -115,7 +115,7 @@ class Hours(Play):
             context = make_context(self.engine, WORKER, seen.session, None, delivery)
             if not await bind(context, seen.session, new, seen.budgets):
                 continue
-            got = await reserve(self.engine, WORKER, new, ASKED)
+            got = await reserve(self.engine, WORKER, new, ASKED, WORKER.on_budget)
             if isinstance(got, Refused):
                 await self._finish(name, "failed")
                 return False

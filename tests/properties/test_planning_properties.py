@@ -107,7 +107,7 @@ def test_every_fold_decides_and_runs_end(
         for c, ok in zip(requests, outcomes, strict=False)
     ]
     misses += 1 if made.missed else 0
-    decided = decide_next(who, row, calls, run_steps=run_steps, misses=misses)
+    decided = decide_next(who, row, calls, run_steps=run_steps, misses=misses, max_steps=who.max_steps)
     if decided.forced:
         assert who.output_schema is not None
     if made.finish is not None:

@@ -50,6 +50,7 @@ CHUNKS: dict[str, tuple[list[c.StreamChunk], c.StreamChunk]] = {
     "run_queued": ([], c.RunQueuedChunk(queued=2, expires_at=1.0)),
     "context_changed": ([], c.ContextChangedChunk(hidden=4, cleared=4, summary="Tea.", step=1)),
     "message_queued": ([], c.MessageQueuedChunk(queued_id="q", state="delivered", content="Wait.")),
+    "agent_changed": ([], c.AgentChangedChunk(agent="billing")),
     "unknown": ([], c.UnknownChunk(type="later")),
 }
 """The preceding chunks and the chunk itself, by type."""

@@ -350,7 +350,8 @@ def test_context_refuses_what_a_stream_cannot_carry() -> None:
 
 
 def test_every_option_can_be_given_is_checked_and_is_in_the_guide() -> None:
-    own = {"name", "description", "input_schema", "execute", "kind", "agent", "function", "parameters", "uses_deps"}
+    own = {"name", "description", "input_schema", "execute", "kind", "agent", "hands_to", "function", "parameters"}
+    own |= {"uses_deps"}
     options = {field.name for field in dataclasses.fields(Tool)} - own
     assert set(ToolOptions.__annotations__) == options
     section = GUIDE.read_text("utf-8").partition("## Options\n")[2].partition("\n## ")[0]

@@ -19,6 +19,7 @@ export interface Protocol {
  * Chunks by their `type`.
  */
 export interface Chunks {
+  agent_changed: AgentChangedChunk;
   call_reminder: CallReminderChunk;
   checkpoint_created: CheckpointCreatedChunk;
   context_changed: ContextChangedChunk;
@@ -43,6 +44,51 @@ export interface Chunks {
   tool_approval_request: ToolApprovalRequestChunk;
   tool_end: ToolEndChunk;
   tool_start: ToolStartChunk;
+}
+/**
+ * A notice that another agent makes the next steps, after a handoff.
+ */
+export interface AgentChangedChunk {
+  /**
+   * The agent that takes over. Chunks from here on have it as `agent_type`.
+   */
+  agent: string;
+  /**
+   * The session id of the agent that wrote the chunk, equal to `session_id`.
+   */
+  agent_id: string;
+  /**
+   * The name of the agent that wrote the chunk.
+   */
+  agent_type: string;
+  /**
+   * The number of the attempt at the step. For chunks of a tool call, the number of the call's claim.
+   */
+  attempt: number;
+  /**
+   * The run that wrote the chunk.
+   */
+  run_id: string;
+  /**
+   * The position of the chunk in the stream: 1, 2, 3, ... without gaps across all runs and sub-agents.
+   */
+  sequence: number;
+  /**
+   * The session that wrote the chunk: the root session, or a sub-agent's session, which writes to its root's stream.
+   */
+  session_id: string;
+  /**
+   * The step that the chunk belongs to. 0 for chunks about the run as a whole.
+   */
+  step: number;
+  /**
+   * The time when the writer created the chunk, in Unix seconds.
+   */
+  timestamp: number;
+  /**
+   * The tag of this chunk on the wire.
+   */
+  type: "agent_changed";
 }
 /**
  * A reminder of a call that still waits for a person or the client. It comes after the run has paused. Its `attempt` is
@@ -3274,6 +3320,10 @@ export interface CheckpointFound {
  */
 export interface CheckpointState {
   /**
+   * The agent that makes the next step. Empty before the first handoff: the session's own agent.
+   */
+  active_agent: string;
+  /**
    * The number of messages at the checkpoint.
    */
   count: number;
@@ -3957,6 +4007,10 @@ export interface Queued {
  */
 export interface RunFound {
   /**
+   * The name of the agent that ended the run. The output is of its schema.
+   */
+  agent?: string;
+  /**
    * The reason why the run ended, such as `text`, `output` or `pending`. None for most failures: see `error_code`.
    */
   completion_reason?: string | null;
@@ -4015,6 +4069,10 @@ export interface RunFound {
  * it.
  */
 export interface RunRow {
+  /**
+   * The active agent when the run ended, which made the output. Empty before the first handoff: the session's own agent.
+   */
+  active_agent: string;
   /**
    * The name of the session's agent.
    */
@@ -4126,6 +4184,10 @@ export interface RunRow {
    */
   part: number;
   /**
+   * The agent whose functions carry out this execution. Empty: the session's own agent.
+   */
+  part_agent: string;
+  /**
    * The first step that this execution buys. 0 means `first_step`.
    */
   part_step: number;
@@ -4159,6 +4221,10 @@ export interface RunRow {
    * The session of the run. It is not stored here, because it names the partition.
    */
   session_id: string;
+  /**
+   * The active agent at the start of the run. Empty before the first handoff: the session's own agent.
+   */
+  start_agent: string;
   /**
    * The number of messages in history before the run's own message.
    */
@@ -4317,7 +4383,11 @@ export interface SessionState {
    */
   aborted: boolean;
   /**
-   * The name of the session's agent, which never changes.
+   * The name of the agent that makes the next step: the session's own, or the one that was handed over to.
+   */
+  active_agent: string;
+  /**
+   * The name of the session's own agent, which never changes.
    */
   agent_type: string;
   /**
@@ -4798,6 +4868,10 @@ export interface CheckpointList {
  */
 export interface ListedCheckpoint {
   /**
+   * The agent that makes the next step. Empty before the first handoff: the session's own agent.
+   */
+  active_agent: string;
+  /**
    * The number of messages at the checkpoint.
    */
   count: number;
@@ -4884,7 +4958,11 @@ export interface ListedSession {
    */
   aborted: boolean;
   /**
-   * The name of the session's agent, which never changes.
+   * The name of the agent that makes the next step: the session's own, or the one that was handed over to.
+   */
+  active_agent: string;
+  /**
+   * The name of the session's own agent, which never changes.
    */
   agent_type: string;
   /**
@@ -5176,6 +5254,10 @@ export interface Made {
  */
 export interface AgentResult {
   /**
+   * The name of the agent that ended the run. The output is of its schema.
+   */
+  agent: string;
+  /**
    * The reason why the run ended, such as `text`, `output` or `pending`. None for most failures: see `error_code`.
    */
   completion_reason: string | null;
@@ -5271,6 +5353,9 @@ export type StreamChunk = Chunks[keyof Chunks];
 
 /** The fields that the AI SDK encoder sends as the transient part `data-<type>`, by the type of the chunk. */
 export const UI_FIELDS: Readonly<Record<string, readonly string[]>> = {
+  "agent_changed": [
+    "agent"
+  ],
   "call_reminder": [
     "tool_call_id",
     "tool_name",
@@ -5309,6 +5394,7 @@ export const UI_FIELDS: Readonly<Record<string, readonly string[]>> = {
 
 /** The chunks that readers show by this table alone: their type, and the line for people, or "". */
 export const NOTICES = {
+  "agent_changed": "{agent} takes over",
   "call_reminder": "Reminder {number}: {tool_name} ({tool_call_id}) still waits.",
   "run_superseded": ""
 } as const;

@@ -5,7 +5,8 @@
 two steps, and `thrifty` answers with 200 tokens at most. `mindful` caches its answers. `routed` asks the faster of
 two models while the prompt fits and there is money. The results of `tidy` are cleared, and the history of `terse` is
 summarised. Guards judge what `careful` does and says. `changing` differs in each edition. `roomy` has its own
-functions and state machine, and so has `crew`, whose limit changes, and soon.
+functions and state machine, and so has `crew`, whose limit changes, and
+soon. `front` hands over to `roomy`, who hands back.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from helix.core.config import LLMConfig
 from helix.core.context import ToolContext
 from helix.core.context_policy import Context
 from helix.core.guards import Guard, GuardContext
+from helix.core.handoffs import Handoff
 from helix.core.routes import Route, RouteOption
 from helix.core.tools import create_sub_agent_tool, tool
 from helix.core.verdicts import Allow, AnyVerdict, Ask, Block, Replace
@@ -77,7 +79,8 @@ def watch_output(text: str, context: GuardContext) -> AnyVerdict:
 talker = _agent("talker", max_steps=None, frontend_tools=True)
 swift = _agent("swift", inline_tools=True, keep_partial=True)
 brief = _agent("brief", max_steps=2)
-roomy = _agent("roomy", resources={"memory": 2048, "max": 100})  # no test has that many at once
+roomy = _agent("roomy", resources={"memory": 2048, "max": 100}, handoffs=["front"])  # no test has that many at once
+front = _agent("front", handoffs=[Handoff(roomy, when="Always.")])
 thrifty = _agent("thrifty", tools=[], llm_config=LLMConfig(model="planned", max_output_tokens=200, max_retries=0))
 crew = _agent("crew", resources=CREW)
 mindful = _agent("mindful", llm_config=AGAIN)
@@ -100,6 +103,7 @@ CAST = (
     swift,
     brief,
     roomy,
+    front,
     crew,
     thrifty,
     mindful,

@@ -2,7 +2,7 @@
 // readers show: what `helix.core.conversation` makes of them in Python. The same messages give the same items and the same
 // changes. A sub-agent has its own conversation below the call that started it. The text of a discarded attempt stays in its
 // step, which says that it is discarded.
-import type { Edit, FilePart, Pending, SessionSnapshot, StreamChunk, ToolResultMessage } from "../generated.ts";
+import type { Edit, FilePart, NoticeChunk, Pending, SessionSnapshot, StreamChunk, ToolResultMessage } from "../generated.ts";
 import { chunkOf, isNotice, lineOf, type StreamMessage, waitsIn } from "../wire.ts";
 import { Attempts } from "./attempts.ts";
 import { type Change, CONTINUES } from "./changes.ts";
@@ -94,6 +94,8 @@ export class Conversation {
         for (const { error } of (message.metadata["guards"] ?? []) as { error?: string }[]) {
           if (error !== undefined) this.#notice("error", error, "warn", { code: "guard_blocked" });
         }
+        const agent = message.metadata["handoff"];
+        if (typeof agent === "string") this.#notice("note", lineOf({ type: "agent_changed", agent } as NoticeChunk), "plain");
       }
     }
   }

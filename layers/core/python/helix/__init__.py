@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from helix.core.handles import CanResumeResult as CanResumeResult
     from helix.core.handles import Confirmation as Confirmation
     from helix.core.handles import SessionState as SessionState
+    from helix.core.handoffs import Handoff as Handoff
     from helix.core.hooks import Hooks as Hooks
     from helix.core.initial import AgentInput as AgentInput
     from helix.core.output_checks import OutputContext as OutputContext
@@ -124,6 +125,7 @@ _NAMES = LazyNames(
         "helix.core.frontend_tools": "FrontendTool",
         "helix.core.guards": "Guard GuardContext",
         "helix.core.handles": "AgentExecutionHandle AgentResult CanResumeResult Confirmation SessionState",
+        "helix.core.handoffs": "Handoff",
         "helix.core.hooks": "Hooks",
         "helix.core.initial": "AgentInput",
         "helix.core.output_checks": "OutputContext",

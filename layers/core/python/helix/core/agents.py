@@ -19,6 +19,7 @@ from helix.core.context_policy import Context
 from helix.core.dependencies import Factory, check_factory
 from helix.core.errors import DefinitionError
 from helix.core.guards import Guard, check_guards, is_judge
+from helix.core.handoffs import Handoff, handoff_tools
 from helix.core.hooks import Hooks
 from helix.core.json import MAX_STATE_BYTES, JsonObject, check_json, dumps
 from helix.core.output_checks import OutputCheck, check_of
@@ -47,7 +48,11 @@ class Agent(Generic[StateT, OutputT]):
     description: str = ""
     """A description of the agent for listings. A sub-agent tool without its own description uses this one."""
     tools: Sequence[AnyTool] = ()
-    """The tools that the model may call, including sub-agent tools. Names must be unique."""
+    """The tools that the model may call, including sub-agent tools. Names must be unique. Those of `handoffs` are added
+    at the end."""
+    handoffs: Sequence[Handoff | Agent[Any, Any] | str] = ()
+    """The agents that this agent may give the conversation to: agents, their names, or `Handoff`s. Each becomes a tool
+    `transfer_to_<agent>`."""
     state_schema: type[StateT] | None = None
     """The pydantic model of the custom state. Every field needs a default. If None, the custom state is a JSON object
     that starts as `{}`."""
@@ -223,7 +228,9 @@ class Agent(Generic[StateT, OutputT]):
     def _check_tools(self, owner: str) -> None:
         valid = isinstance(self.tools, Sequence) and not isinstance(self.tools, str)
         require(valid, owner, "tools", "must be a list of tools")
-        object.__setattr__(self, "tools", tuple(self.tools))
+        listed = [item for item in self.tools if not (isinstance(item, Tool) and item.kind == "handoff")]
+        object.__setattr__(self, "tools", (*listed, *handoff_tools(self.handoffs, owner, self)))
+        object.__setattr__(self, "handoffs", tuple(self.handoffs))
         seen: set[str] = set()
         for index, item in enumerate(self.tools):
             if not isinstance(item, Tool):
@@ -263,7 +270,8 @@ class Agent(Generic[StateT, OutputT]):
         return next((t for t in self.tools if t.name == name), None)
 
     def find_agent(self, agent_type: str) -> Agent[Any, Any] | None:
-        """Return the agent with that name: this agent, or a sub-agent at any depth. None if no agent has it."""
+        """Return the agent with that name: this agent, or one at any depth that it calls or hands over to. None if no
+        agent has it."""
         stack: list[Agent[Any, Any]] = [self]
         seen: set[str] = set()
         while stack:
@@ -300,6 +308,9 @@ class Agent(Generic[StateT, OutputT]):
         }
         if self.guards:
             reported["guards"] = [guard.name for guard in self.guards]
+        if self.handoffs:
+            targets = (tool.agent for tool in self.tools if tool.kind == "handoff")
+            reported["handoffs"] = [target.fingerprint() for target in targets if target is not None]
         return hashlib.sha256(dumps(reported).encode()).hexdigest()[:16]
 
 

@@ -251,6 +251,18 @@ class RunSupersededChunk(NoticeChunk):
     """The run that the new message started."""
 
 
+class AgentChangedChunk(NoticeChunk):
+    """A notice that another agent makes the next steps, after a handoff."""
+
+    type: Literal["agent_changed"] = "agent_changed"
+    """The tag of this chunk on the wire."""
+    line = "{agent} takes over"
+    ui_fields = ("agent",)
+
+    agent: str
+    """The agent that takes over. Chunks from here on have it as `agent_type`."""
+
+
 class StepCommittedChunk(ChunkBase):
     """The commit of a step: the text of this step and attempt is final and equals the stored answer."""
 
@@ -323,7 +335,7 @@ AnyChunk: TypeAlias = (
     | CustomEventChunk | StatePatchChunk | ErrorChunk | OutputChunk | RunInterruptedChunk | RunResumedChunk
     | CheckpointCreatedChunk | RunPausedChunk | RunSupersededChunk | StepCommittedChunk | StepDiscardedChunk
     | StreamResyncChunk | ToolApprovalRequestChunk | RunQueuedChunk | ContextChangedChunk | MessageQueuedChunk
-    | OutputDeltaChunk | CallReminderChunk
+    | OutputDeltaChunk | CallReminderChunk | AgentChangedChunk
 )  # fmt: skip
 KnownChunk = Annotated[AnyChunk, Field(discriminator="type")]
 

@@ -82,6 +82,8 @@ class ClaimPlan:
     """The id of the checkpoint with the state to start from. Empty for the agent's initial state."""
     view: int
     """The session version in the key of the view to start from. 0: the whole history is shown."""
+    active_agent: str
+    """The agent that makes the next step. Empty before the first handoff: the session's own agent."""
     writes: list[tuple[int, AnyEntry]]
     """The (index, row) pairs to write in `lineage`."""
     closed: list[CallRow]
@@ -170,7 +172,7 @@ def plan_claim(
     if session is None:
         if message is None:
             raise CallerError("a new session needs a message")
-        return _append(ROOT, 0, 0, "", 0, message, request, run_id, now)
+        return _append(ROOT, 0, 0, "", 0, "", message, request, run_id, now)
     match request.mode:
         case "continue" | "with_confirmation" | "takeover":
             return _keep(session, lineage)
@@ -184,6 +186,7 @@ def plan_claim(
                 session.step,
                 session.state_at,
                 session.context.view,
+                session.active_agent,
                 message,
                 request,
                 run_id,
@@ -203,6 +206,7 @@ def plan_claim(
                 run.start_step,
                 run.start_state_at,
                 run.start_view,
+                run.start_agent,
                 message,
                 request,
                 run_id,
@@ -219,6 +223,7 @@ def plan_claim(
                 checkpoint.step,
                 checkpoint.state_at,
                 checkpoint.view,
+                checkpoint.active_agent,
                 message,
                 request,
                 run_id,
@@ -228,8 +233,9 @@ def plan_claim(
     closing = close(open_rows, now) if open_rows is not None else []
     writes: list[tuple[int, AnyEntry]] = []
     added: list[AnyEntry] = []
-    count, step = session.count, session.step
+    count, step, active = session.count, session.step, session.active_agent
     if open_rows is not None:
+        active = open_rows.answer.handoff or active
         closed = dict(closing)
         added = [open_rows.answer, *(closed.get(i) or row for i, row in enumerate(open_rows.calls))]  # type: ignore[list-item]
         writes = [(count + 1 + place, row) for place, row in closing]
@@ -240,9 +246,8 @@ def plan_claim(
         added.append(user)
         count += 1
     closed_rows = [row for _, row in closing]
-    return ClaimPlan(
-        lineage, False, count, step, session.state_at, session.context.view, writes, closed_rows, False, message, added
-    )
+    at = (count, step, session.state_at, session.context.view, active)
+    return ClaimPlan(lineage, False, *at, writes, closed_rows, False, message, added)
 
 
 def close(rows: OpenRows, now: float) -> list[tuple[int, CallRow]]:
@@ -283,9 +288,8 @@ def close(rows: OpenRows, now: float) -> list[tuple[int, CallRow]]:
 
 
 def _keep(session: SessionRow, lineage: LineageRow) -> ClaimPlan:
-    return ClaimPlan(
-        lineage, False, session.count, session.step, session.state_at, session.context.view, [], [], True, None
-    )
+    at = (session.count, session.step, session.state_at, session.context.view, session.active_agent)
+    return ClaimPlan(lineage, False, *at, [], [], True, None)
 
 
 def _append(
@@ -294,6 +298,7 @@ def _append(
     step: int,
     state_at: str,
     view: int,
+    active_agent: str,
     message: str | None,
     request: Request,
     run_id: str,
@@ -304,7 +309,8 @@ def _append(
     user = _user(message, request, run_id, now)
     writes: list[tuple[int, AnyEntry]] = [] if user is None else [(count, user)]
     added = [entry for _, entry in writes]
-    return ClaimPlan(row, new, count + len(writes), step, state_at, view, writes, [], False, message, added)
+    at = (count + len(writes), step, state_at, view, active_agent)
+    return ClaimPlan(row, new, *at, writes, [], False, message, added)
 
 
 def _user(message: str | None, request: Request, run_id: str, now: float) -> UserRow | None:

@@ -102,6 +102,12 @@ def _checked(agent: AnyAgent, given: GivenTool) -> FrontendTool:
     return FrontendTool(name=tool.name, description=description, parameters=schema)
 
 
+def accepts(agent: AnyAgent, name: str) -> bool:
+    """Return whether the agent accepts a tool of the front end with this name."""
+    allowed = agent.frontend_tools
+    return allowed if isinstance(allowed, bool) else name in allowed
+
+
 def _check_name(agent: AnyAgent, name: str) -> None:
     owner, allowed = f"agent {agent.name!r}", agent.frontend_tools
     if agent.function is not None:

@@ -95,6 +95,10 @@ class AssistantRow(Stored):
     """The sessions and first runs of sub-agents, by call id."""
     resolved: dict[str, tuple[str, bool]] = Field(default_factory=dict)
     """The (content, success) of each call of a wide step that is not executed, by call id. Empty for other steps."""
+    agent: str = ""
+    """The agent that answered. Empty if it is the session's own agent and was never handed over to."""
+    handoff: str = ""
+    """The agent that the answer hands the conversation over to. Empty if it does not."""
     finish: JsonObject | None = None
     """`{"output": ...}` if the answer contains a valid `__finish__`. None otherwise."""
     stop_reason: str | None = None
@@ -287,6 +291,8 @@ def message_of(entry: AnyEntry, lineage: int, index: int) -> UserMessage | Assis
                 | ({"cached": True} if entry.cached else {})
                 | ({"without_reasoning": True} if entry.without_reasoning else {})
                 | ({"phase": entry.phase} if entry.phase else {})
+                | ({"agent": entry.agent} if entry.agent else {})
+                | ({"handoff": entry.handoff} if entry.handoff else {})
                 | _shown(entry.verdicts),
             )
         case CallRow():
@@ -332,6 +338,13 @@ def _shown(verdicts: Sequence[Verdict]) -> JsonObject:
         if verdict.verdict != "allow"
     ]
     return {GUARDS: shown} if shown else {}
+
+
+def active_agent(entries: Sequence[AnyEntry]) -> str:
+    """Return the name of the agent that is active after this history: the target of its last handoff. Empty without
+    one: the session's own agent."""
+    answers = (entry.handoff for entry in reversed(entries) if isinstance(entry, AssistantRow) and entry.handoff)
+    return next(answers, "")
 
 
 def messages_of(row: LineageRow, start: int, entries: Sequence[AnyEntry]) -> list[AnyMessage]:

@@ -69,9 +69,15 @@ class Fold:
 
 
 def fold_step(
-    agent: AnyAgent, session: SessionRow, answer: AssistantRow, calls: Sequence[CallRow], state: JsonObject
+    agent: AnyAgent,
+    session: SessionRow,
+    answer: AssistantRow,
+    calls: Sequence[CallRow],
+    state: JsonObject,
+    *,
+    max_steps: int | None,
 ) -> Fold:
-    """Fold the open step's `answer` and its done `calls` onto `state`."""
+    """Fold the open step's `answer` and its done `calls` onto `state`. `max_steps`: the limit of the run."""
     assert session.open is not None
     base, merged = session.open.base, merge_calls(agent, state, calls)
     usage = sum((row.usage for row in merged.calls if row.usage is not None), Usage())
@@ -83,7 +89,14 @@ def fold_step(
         patches=merged.patches,
         warnings=merged.warnings,
         usage=usage,
-        next=decide_next(agent, answer, merged.calls, run_steps=session.run_steps, misses=session.misses),
+        next=decide_next(
+            agent,
+            answer,
+            merged.calls,
+            run_steps=session.run_steps,
+            misses=session.misses,
+            max_steps=max_steps,
+        ),
         messages=[message_of(entry, session.lineage, base + n) for n, entry in enumerate(entries)],
         calls=merged.calls,
         refused=merged.refused,
@@ -148,10 +161,16 @@ def _refused(row: CallRow, error: InvalidInputError) -> CallRow:
 
 
 def decide_next(
-    agent: AnyAgent, answer: AssistantRow, calls: Sequence[CallRow], *, run_steps: int, misses: int
+    agent: AnyAgent,
+    answer: AssistantRow,
+    calls: Sequence[CallRow],
+    *,
+    run_steps: int,
+    misses: int,
+    max_steps: int | None,
 ) -> Next:
-    """Decide the next move. Checks, in this order: fatal tools, outputs, missed outputs, `stop_when` and
-    `max_steps`."""
+    """Decide the next move. Checks, in this order: fatal tools, outputs, missed outputs, `stop_when` and `max_steps`.
+    After a handoff, no output is missing, and none is forced."""
     for row in calls:
         if row.fatal:
             message = f"tool {row.tool_name!r}: {call_error(row)}"
@@ -164,7 +183,7 @@ def decide_next(
         tool = agent.find_tool(row.tool_name)
         if tool is not None and tool.finish_with and row.success and row.by in ("tool", "answer"):
             return Next("completed", output=call_value(row), reason="finish_with")
-    if missed(agent, answer):
+    if not answer.handoff and missed(agent, answer):
         failed = [row for row in calls if row.tool_name == FINISH_TOOL_NAME and not row.success]
         reason = f": {call_error(failed[0])}" if failed else ""
         code, message = why_refused(answer) or ("invalid_output", f"the model gave no valid output{reason}")
@@ -172,7 +191,7 @@ def decide_next(
     stopped = _stop_when(agent, answer)
     if stopped is not None:
         return stopped
-    return limit(agent, run_steps, misses)
+    return limit(run_steps, misses, max_steps, forces=agent.output_schema is not None and not answer.handoff)
 
 
 def missed(agent: AnyAgent, answer: AssistantRow) -> bool:
@@ -195,14 +214,15 @@ def why_refused(answer: AssistantRow) -> tuple[str, str] | None:
     return None if refused is None else (BLOCKED, describe_change(refused))
 
 
-def limit(agent: AnyAgent, run_steps: int, misses: int) -> Next:
-    """Apply `max_steps`. An agent with an output schema gets one forced attempt at the output; any other run fails."""
-    if agent.max_steps is None or run_steps < agent.max_steps:
+def limit(run_steps: int, misses: int, max_steps: int | None, *, forces: bool) -> Next:
+    """Apply `max_steps`. `forces`: the agent has an output schema and gets one forced attempt at the output; any other
+    run fails."""
+    if max_steps is None or run_steps < max_steps:
         return Next("continue")
-    if agent.output_schema is not None and run_steps <= agent.max_steps + misses:
+    if forces and run_steps <= max_steps + misses:
         return Next("continue", forced=True)
     error = ErrorInfo(
-        code="max_steps", message=f"the run reached max_steps ({agent.max_steps}) without an end: retry goes on"
+        code="max_steps", message=f"the run reached max_steps ({max_steps}) without an end: retry goes on"
     )
     return Next("failed", error=error, reason="max_steps")
 

@@ -103,7 +103,9 @@ class SessionState(Record):
     session_id: str
     """The id of the session."""
     agent_type: str
-    """The name of the session's agent, which never changes."""
+    """The name of the session's own agent, which never changes."""
+    active_agent: str
+    """The name of the agent that makes the next step: the session's own, or the one that was handed over to."""
     stream_id: str
     """The stream of the session's chunks. It has the id of the session, or of its root session for a sub-agent."""
     status: AgentStatus
@@ -222,6 +224,8 @@ class AgentResult(BaseModel, Generic[OutputT]):
     """The calls that a paused or interrupted run waits for."""
     completion_reason: str | None = None
     """The reason why the run ended, such as `text`, `output` or `pending`. None for most failures: see `error_code`."""
+    agent: str = ""
+    """The name of the agent that ended the run. The output is of its schema."""
     usage: Usage = Field(default_factory=Usage)
     """The usage of the run, including its sub-agents."""
     steps: int = 0

@@ -40,7 +40,9 @@ def with_calls(plan: StepProcessingPlan, refused: Mapping[str, Verdict]) -> Step
     resolved = {**plan.resolved, **{call_id: blocked_result(verdict) for call_id, verdict in refused.items()}}
     tools = [call for call in plan.pending_tool_calls if call.id not in refused]
     children = [call for call in plan.pending_sub_agent_calls if call.id not in refused]
-    return _with_status(replace(plan, pending_tool_calls=tools, pending_sub_agent_calls=children, resolved=resolved))
+    handoff = None if plan.handoff is not None and plan.handoff.call_id in refused else plan.handoff
+    left = replace(plan, pending_tool_calls=tools, pending_sub_agent_calls=children, handoff=handoff)
+    return _with_status(replace(left, resolved=resolved))
 
 
 def with_text(plan: StepProcessingPlan, text: str | None) -> StepProcessingPlan:

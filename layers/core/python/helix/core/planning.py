@@ -88,6 +88,16 @@ class FinishPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class HandoffPlan:
+    """A handoff. The step's other calls are executed first."""
+
+    call_id: str
+    """The id of the handoff's call."""
+    agent: str
+    """The agent that makes the next step."""
+
+
+@dataclass(frozen=True, slots=True)
 class StepProcessingPlan:
     """The plan for one step result."""
 
@@ -107,6 +117,8 @@ class StepProcessingPlan:
     """The output of a valid `__finish__`, if there was one."""
     finish: FinishPlan | None = None
     """The valid `__finish__`, if there was one."""
+    handoff: HandoffPlan | None = None
+    """The handoff to another agent, if there was one."""
     missed: bool = False
     """Whether an expected output is missing or not valid."""
 
@@ -171,6 +183,7 @@ def _plan_calls(
     pending: list[ParsedToolCall] = []
     children: list[ParsedSubAgentCall] = []
     finish: FinishPlan | None = None
+    handoff: HandoffPlan | None = None
     finishes = 0
     for request in requests:
         if request.name == FINISH_TOOL_NAME and output_schema is not None:
@@ -195,14 +208,24 @@ def _plan_calls(
             finish = FinishPlan(request.id, output)
             resolved[request.id] = Resolved(dumps(ACKNOWLEDGED), True)
             continue
+        tool = tools(request.name)
         known = refuse_call(request, tools) or known_result(request)
         if known is not None:
             resolved[request.id] = known
+        elif tool is not None and tool.kind == "handoff":
+            if handoff is not None:
+                resolved[request.id] = failure(f"the conversation is handed over to {handoff.agent!r} already")
+                continue
+            handoff = HandoffPlan(request.id, tool.hands_to)
+            resolved[request.id] = Resolved(dumps({"transferred_to": tool.hands_to}), True)
         elif request.name.startswith(SUBAGENT_TOOL_PREFIX):
             agent_type = request.name[len(SUBAGENT_TOOL_PREFIX) :]
             children.append(ParsedSubAgentCall(id=request.id, agent_type=agent_type, input=request.arguments))
         else:
             pending.append(ParsedToolCall(id=request.id, name=request.name, arguments=request.arguments))
+    if finish is not None and handoff is not None:
+        resolved[handoff.call_id] = failure(f"not handed over to {handoff.agent!r}: this answer ends the run")
+        handoff = None
     alone = finish is not None and not pending and not children
     return StepProcessingPlan(
         AssistantMessagePlan(result.content, requests, result.thinking),
@@ -213,6 +236,7 @@ def _plan_calls(
         is_terminal=alone,
         output=finish.output if finish is not None else None,
         finish=finish,
+        handoff=handoff,
         missed=finishes > 0 and finish is None,
     )
 

@@ -97,6 +97,8 @@ class CheckpointRow(Stored):
     frontend_tools: str = ""
     """The id of the request head with the tools that the run declared, for a run that goes on from here. Empty if it
     declared none."""
+    active_agent: str = ""
+    """The agent that makes the next step after that history. Empty before the first handoff: the session's own agent."""
     state: JsonObject | None = None
     """The custom state, if it changed here. None if it did not."""
     patches: list[JsonObject] = Field(default_factory=list)

@@ -67,6 +67,8 @@ class RunStart(Stored):
     """The id of the checkpoint with the custom state at the start of the run. Empty for the agent's initial state."""
     start_view: int = 0
     """The session version in the key of the view at the start of the run. 0: the whole history was shown."""
+    start_agent: str = ""
+    """The active agent at the start of the run. Empty before the first handoff: the session's own agent."""
     start_step: int = 0
     """The number of the last step in history when the run began."""
     start_sequence: int = 0
@@ -87,6 +89,8 @@ class RunProgress(Stored):
     (docs/protocol.md#roll-over)."""
     part_step: int = 0
     """The first step that this execution buys. 0 means `first_step`."""
+    part_agent: str = ""
+    """The agent whose functions carry out this execution. Empty: the session's own agent."""
     arrived: int = 0
     """The number of messages that were left in the inbox while the run worked, and 1 if older ones waited at its
     beginning. If it is not 0, the run's effects start what waits."""
@@ -131,6 +135,9 @@ class RunMoney(Stored):
 class RunEnd(Stored):
     """The outcome of a run."""
 
+    active_agent: str = ""
+    """The active agent when the run ended, which made the output. Empty before the first handoff: the session's own
+    agent."""
     ended_at: float | None = None
     """The time of the end (Unix seconds). None while the run is active."""
     output: JsonValue = None

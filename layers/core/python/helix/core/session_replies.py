@@ -63,6 +63,8 @@ class RunFound(PartialReply):
     """The calls that a paused or interrupted run waits for."""
     completion_reason: str | None = None
     """The reason why the run ended, such as `text`, `output` or `pending`. None for most failures: see `error_code`."""
+    agent: str = ""
+    """The name of the agent that ended the run. The output is of its schema."""
     usage: Usage = Usage()
     """The usage of the run, including its sub-agents."""
     steps: int = 0
@@ -100,7 +102,9 @@ class ListedSession(PartialReply):
     session_id: str
     """The id of the session."""
     agent_type: str
-    """The name of the session's agent, which never changes."""
+    """The name of the session's own agent, which never changes."""
+    active_agent: str
+    """The name of the agent that makes the next step: the session's own, or the one that was handed over to."""
     stream_id: str
     """The stream of the session's chunks. It has the id of the root session."""
     status: AgentStatus
@@ -179,6 +183,8 @@ class ListedCheckpoint(Record):
     """The id of the checkpoint that stores the custom state. It is this one if the state changed here."""
     view: int
     """The session version in the key of the view that the model was shown. 0: it was shown the whole history."""
+    active_agent: str
+    """The agent that makes the next step. Empty before the first handoff: the session's own agent."""
     warnings: list[str]
     """The conflicts between changes that parallel tools made to the custom state."""
     pending: list[Pending]

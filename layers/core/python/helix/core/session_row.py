@@ -120,7 +120,7 @@ class SessionIdentity(Stored):
     session_id: str
     """The id of the session. It is not stored here, because it names the partition."""
     agent_type: str
-    """The name of the session's agent, which never changes."""
+    """The name of the session's own agent, which never changes."""
     stream_id: str
     """The stream that receives the session's chunks: its own id, or the id of its root session."""
     parent: Parent | None = None
@@ -170,6 +170,9 @@ class SessionHistory(Stored):
     """The id of the checkpoint with the current custom state. Empty for the agent's initial state."""
     context: ContextMark = NO_MARK
     """The view that the model is shown of this history."""
+    active_agent: str = ""
+    """The agent that makes the next step after this history: the target of the last handoff. Empty before the first
+    handoff: the session's own agent."""
 
 
 class SessionWork(Stored):

@@ -32,7 +32,7 @@ NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 DEFAULT_TOOL_TIMEOUT_S = 60.0
 
 In = TypeVar("In", bound=BaseModel)
-Kind = Literal["tool", "client", "subagent", "finish"]
+Kind = Literal["tool", "client", "subagent", "handoff", "finish"]
 OnUnknown = Literal["retry", "skip", "ask"]
 OnAnswerTimeout = Literal["deny", "fail"]
 RemindS = float | Sequence[float] | None
@@ -71,9 +71,12 @@ class Tool(Generic[In]):
     """The pydantic model that results are validated against. None accepts any JSON."""
     kind: Kind = "tool"
     """The executor of a call: for `tool` the function `execute`, for `client` the caller of the run, for `subagent` a run
-    of `agent`. A call of `finish` is not executed: its input becomes the run's output."""
+    of `agent`. A call of `handoff` or `finish` is not executed: the next step is made by the agent `hands_to`, or the
+    input becomes the run's output."""
     agent: Agent[Any, Any] | None = None
-    """The agent that a sub-agent tool runs. None for other kinds."""
+    """The agent that a sub-agent tool runs, or that a handoff tool names by its definition. None for other tools."""
+    hands_to: str = ""
+    """The name of the agent that a handoff tool gives the conversation to. Empty for other kinds."""
     finish_with: bool = False
     """Whether a successful result becomes the run's output and completes the run."""
     require_approval: Approval = False

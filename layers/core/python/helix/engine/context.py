@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from helix.core.agents import AnyAgent
-from helix.core.declared_tools import declared_tools
+from helix.core.declared_tools import accepts, declared_tools
 from helix.core.delivery import Delivery
 from helix.core.entries import AssistantRow
+from helix.core.errors import AgentNotFoundError
 from helix.core.rows import StopRow
 from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow
@@ -39,8 +40,8 @@ class RunContext:
 
     engine: Engine
     """The ports and settings."""
-    agent: AnyAgent
-    """The agent that the run belongs to."""
+    own: AnyAgent
+    """The session's own agent. Its limits bound the run, and its model is the run's in the counts of usage."""
     session: SessionRow
     """The session's row as this worker last read or wrote it."""
     run_id: str
@@ -51,6 +52,10 @@ class RunContext:
     """The run's writer to the stream of its root session."""
     known: Known
     """The cached rows of the session. Holding this reference keeps them in the cache."""
+    part_agent: str = ""
+    """The agent whose functions execute this part of the run. Empty: the session's own agent."""
+    agent: AnyAgent = field(init=False)
+    """The active agent: the session's own, or the one that was handed over to."""
     watch: StopWatch = field(default_factory=StopWatch)
     """The watch for an interrupt or abort of the run. In a context from `make_context` it never sees one."""
     started_at: float = 0
@@ -62,7 +67,7 @@ class RunContext:
     False."""
     fresh: bool = False
     """Whether this worker's claim has just written `session`, so that the first step does not have to read it."""
-    declared: Mapping[str, AnyTool] = field(default_factory=dict)
+    run_tools: Mapping[str, AnyTool] = field(default_factory=dict)
     """The tools that the run declared, by name. Empty in a context from `make_context`, which executes nothing."""
     row: RunRow | None = None
     """The run's row, if this worker knows every write to it. None: it must be read."""
@@ -73,12 +78,26 @@ class RunContext:
     """A lock that is held while a transaction that writes `session` is in flight. A refused heartbeat waits for it, to
     find out whether this worker's own write was first."""
 
+    def __post_init__(self) -> None:
+        self.agent = self.own
+
     @property
     def session_id(self) -> str:
         return self.session.session_id
 
+    def activate(self, name: str) -> None:
+        """Let the agent with that name act, and name it on the stream. An empty name is the session's own. Raises
+        `AgentNotFoundError` if this process does not know it."""
+        self.agent = self.engine.find_agent(self.own, name)
+        self.stream.agent_type = self.agent.name
+
     def now(self) -> float:
         return self.engine.clock.now()
+
+    @property
+    def declared(self) -> dict[str, AnyTool]:
+        """The tools that the run declared and the active agent accepts, by name."""
+        return {name: tool for name, tool in self.run_tools.items() if accepts(self.agent, name)}
 
     def find_tool(self, name: str) -> AnyTool | None:
         """Return the agent's tool of this name, or else the one that the run declared. None if there is neither."""
@@ -157,12 +176,16 @@ NOBODY = Delivery("", 0)
 def make_context(
     engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow | None = None, delivery: Delivery = NOBODY
 ) -> RunContext:
-    """Create the context of a run. `run`: None for the session's current run."""
+    """Create the context of a run of a session of `agent`. `run`: None for the session's current run. If this process
+    does not know the active agent, the session's own stands in for it, so that the run can be ended."""
     run_id, turn = (session.run_id, session.turn) if run is None else (run.run_id, run.turn)
     stream = RunStream(engine.streams, engine.clock, session, run_id, turn)
     known = engine.history.cache.known(session.session_id, session.created_at)
     context = RunContext(engine, agent, session, run_id, delivery, stream, known)
+    with suppress(AgentNotFoundError):
+        context.activate(session.active_agent if run is None or run.status == "running" else run.active_agent)
     if run is not None:
+        context.part_agent = run.part_agent
         context.started_at, context.until = run.started_at, run.deadline if run.status == "running" else None
     return context
 
@@ -184,7 +207,7 @@ async def open_context(
     """Open a context that watches for stops. Leaving the block flushes the stream, so the log then has all its
     chunks."""
     context = make_context(engine, agent, session, run, delivery)
-    context.declared = await read_declared(engine, session)
+    context.run_tools = await read_declared(engine, session)
     async with engine.stops.watch(session, context.run_id) as watch:
         context.watch = watch
         try:

@@ -177,6 +177,11 @@ class Engine:
         self.stops = Stops(self.store, self.settings.stop_poll_s)
         self.counters = Counters(self.store, self.clock, shards=self.placement.counter_shards)
 
+    def find_agent(self, own: AnyAgent, name: str) -> AnyAgent:
+        """Return the agent with that name that is active in a session of `own`. An empty name is the session's own.
+        Raises `AgentNotFoundError`."""
+        return own if not name else own.find_agent(name) or self.agents(name)
+
 
 @dataclass(frozen=True, slots=True)
 class Over:
@@ -199,7 +204,15 @@ class Staged:
     no calls."""
 
 
-Outcome = Over | Staged
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """The outcome of a step that other functions have to buy, because they are those of the agent that makes it."""
+
+    agent: str
+    """The name of that agent."""
+
+
+Outcome = Over | Staged | Elsewhere
 
 
 @dataclass(frozen=True, slots=True)

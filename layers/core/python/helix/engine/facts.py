@@ -6,7 +6,7 @@
 | `RunClaimed` | run's first record | | | |
 | `RunBegan` | | `on_agent_start` | | |
 | `MessagesAdded` | | `on_message`, `on_state_change` | | |
-| `StepFolded` | state patch, checkpoint | the same | | |
+| `StepFolded` | `agent_changed`, state patch, checkpoint | the same | | |
 | `CommitsMissed` | what a dead worker did not write | | | |
 | `RunQueued` | `run_queued` | | `QueueDepth` | |
 | `RunAdmitted` | | | `QueueWait` | queue wait |

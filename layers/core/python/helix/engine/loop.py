@@ -15,7 +15,7 @@ from helix.core.errors import DamagedRowError, WorkInProgressError
 from helix.engine.calls.execute import Call, execute_calls
 from helix.engine.claims.liveness import wait_for
 from helix.engine.context import RunContext
-from helix.engine.engine import Over, Staged
+from helix.engine.engine import Elsewhere, Outcome, Over, Staged
 from helix.engine.runs.housekeeping import fail_damaged
 from helix.engine.seen import Seen
 from helix.engine.step_view import StepView
@@ -37,6 +37,8 @@ class GoesOn:
     others: tuple[Call, ...] = ()
     """The calls that other workers execute. Empty: the worker stopped because it is running out of time, is leaving, or
     has bought as many steps as it may."""
+    agent: str | None = None
+    """The agent whose own functions buy the step. None: these do."""
 
 
 async def advance(run: RunContext, step: int, seen: Seen | None = None) -> Finished | GoesOn:
@@ -44,7 +46,7 @@ async def advance(run: RunContext, step: int, seen: Seen | None = None) -> Finis
     try:
         return await _advance(run, step, seen)
     except DamagedRowError as error:
-        await fail_damaged(run.engine, run.agent.name, run.session_id, error, run.run_id)
+        await fail_damaged(run.engine, run.own.name, run.session_id, error, run.run_id)
         return Finished()
 
 
@@ -54,6 +56,8 @@ async def _advance(run: RunContext, step: int, seen: Seen | None) -> Finished | 
         match await _bought(run, step, seen, view):
             case Over():
                 return Finished()
+            case Elsewhere(agent):
+                return GoesOn(step, agent=agent)
             case Staged() as staged:
                 others = await execute_calls(run, staged)
                 step, seen, view, begun = staged.step + 1, None, staged.view, begun + 1
@@ -61,7 +65,7 @@ async def _advance(run: RunContext, step: int, seen: Seen | None) -> Finished | 
                     return GoesOn(step, others)
 
 
-async def _bought(run: RunContext, step: int, seen: Seen | None, view: StepView | None) -> Over | Staged:
+async def _bought(run: RunContext, step: int, seen: Seen | None, view: StepView | None) -> Outcome:
     """Buy the step. If another worker is buying it, a worker that executes whole runs waits; a delivery is repeated
     later."""
     while True:

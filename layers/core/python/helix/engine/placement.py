@@ -44,6 +44,9 @@ class Placement:
     replaces_silent_parts: bool
     """Whether the sweep starts the next part of a run whose execution waits for a silent worker. A hanging function
     would end only at its timeout. A worker process has a lease on the execution, which expires on its own."""
+    has_profiles: bool
+    """Whether agents with resources of their own are executed by functions of their own. If so, a handoff to such an
+    agent moves the run to its functions, which have the rights of its tools."""
     counter_shards: int
     """The number of rows among which each usage counter is divided. On a stage, runs may end more often than one row
     can be written."""
@@ -61,6 +64,7 @@ IN_PROCESS = Placement(
     reads_stop_before_calls=True,
     indexes_open_runs=False,
     replaces_silent_parts=False,
+    has_profiles=False,
     counter_shards=1,
 )
 """The placement of runs that the process that claims them executes (`LocalExecutor`)."""
@@ -73,6 +77,7 @@ IN_WORKERS = Placement(
     reads_stop_before_calls=False,
     indexes_open_runs=True,
     replaces_silent_parts=False,
+    has_profiles=False,
     counter_shards=1,
 )
 """The placement of runs that worker processes execute, from a queue in the store (`AgentRuntime`)."""
@@ -85,6 +90,7 @@ IN_FUNCTIONS = Placement(
     reads_stop_before_calls=False,
     indexes_open_runs=True,
     replaces_silent_parts=True,
+    has_profiles=True,
     counter_shards=SHARDS,
 )
 """The placement of runs that a state machine and functions execute (a deployed stage)."""

@@ -8,7 +8,7 @@ execution knows only its payload; these functions decide which step, call or par
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from helix.core.agents import AnyAgent
@@ -112,10 +112,7 @@ async def deliver_model(
     if row.part > position.part or (
         position.events >= engine.settings.roll_over_events and await roll_over(engine, row, position)
     ):
-        current = await engine.history.run(position.session_id, position.run_id)
-        if current.status == "running":
-            await launcher_of(engine).start(part_of(engine, agent, current))
-        return Move("gone", position.step, position.events)
+        return await _leave_part(engine, agent, position)
     step = position.step
     if session.run_id == position.run_id:  # a repeated payload names the first step of its invocation
         step = max(step, session.step + 1)
@@ -133,6 +130,9 @@ async def deliver_model(
     events = position.events + MODEL_EVENTS
     if isinstance(move, Finished):
         return Move("over", position.step, events)
+    if move.agent is not None:
+        moved = await roll_over(engine, row, replace(position, step=move.step), move.agent)
+        return await _leave_part(engine, agent, position) if moved else Move("over", position.step, events)
     others = _one_map(move.others)
     if others:
         events += CALL_EVENTS * len(others) + (MAP_EVENTS if len(others) > 1 else 0)
@@ -188,6 +188,14 @@ async def end_late_child(engine: Engine, agent: AnyAgent, row: RunRow, delivery:
 # --- inside -----------------------------------------------------------------------------------------------------------
 
 
+async def _leave_part(engine: Engine, agent: AnyAgent, position: Position) -> Move:
+    """Start the run's current part, which is another one than this. The start may be repeated."""
+    current = await engine.history.run(position.session_id, position.run_id)
+    if current.status == "running":
+        await launcher_of(engine).start(part_of(engine, agent, current))
+    return Move("gone", position.step, position.events)
+
+
 def _one_map(calls: tuple[Call, ...]) -> tuple[Call, ...]:
     """Return the calls that fit into one Map state. The delivery after that state finds the others."""
     left = MAP_BYTES
@@ -209,6 +217,7 @@ async def _deliver_call(
         if view is None:
             return "over"
         async with open_context(engine, engine.agents(view.session.agent_type), view.session, None, delivery) as run:
+            run.activate(view.session.active_agent)  # raises if it is not known: only its own tools may run
             return await execute_call(run, view, call_id, token)
     except LostClaimError as error:
         raise WorkInProgressError(str(error), engine.clock.now()) from None

@@ -34,7 +34,7 @@ from helix.engine.runs.admission import in_line
 from helix.gateway.backend import Backend
 from helix.gateway.connections import Connection
 from helix.ports.state_store import StateStore
-from helix.runtime.handle import find_run, result_of
+from helix.runtime.handle import ended_by, find_run, result_of
 from helix.services.request_heads import head_value, shared_heads
 from helix.sessions.diffs import diff_points
 from helix.sessions.exports import KINDS
@@ -55,7 +55,8 @@ async def get_session(backend: Backend, caller: Connection, request: GetSession)
     if state.pending:
         with suppress(AgentNotFoundError):  # a caller who only reads may not have the agents
             agent = await backend.agent_of(row, caller.principal)
-            state.pending = with_parameters(agent, state.pending)
+            active = backend.executor.engine.find_agent(agent, row.active_agent)
+            state.pending = with_parameters(active, state.pending)
     can = await backend.executor.can_resume(request.session_id)
     found: JsonObject = {"session": state.model_dump(mode="json"), "can_resume": can.model_dump(mode="json")}
     if state.status == "running":
@@ -98,7 +99,7 @@ async def _run(backend: Backend, caller: Connection, row: SessionRow, run_id: st
     if run.status == "running":
         return {"session_id": row.session_id, "run_id": run_id, "status": "running", **place}
     agent = await backend.agent_of(row, caller.principal)
-    result = await result_of(agent, backend.executor.sessions, run)
+    result = await result_of(ended_by(backend.executor.engine, agent, run), backend.executor.sessions, run)
     return {**result.model_dump(mode="json", by_alias=True), **place}
 
 
@@ -182,6 +183,7 @@ async def get_context(backend: Backend, caller: Connection, request: GetContext)
     agent: AnyAgent | None = None
     with suppress(AgentNotFoundError):  # a caller who only reads may not have the agents
         agent = await backend.agent_of(row, caller.principal)
+        agent = backend.executor.engine.find_agent(agent, row.active_agent)
     found = await backend.executor.sessions.get_context(
         row.session_id, request.step, run_id=request.run_id, agent=agent
     )

@@ -183,10 +183,12 @@ async def _find_checkpoint(history: History, session: SessionRow, to: FoundMessa
     run = to.run if isinstance(to, FoundMessage) else to
     if run is not None:
         lineage, count, step, state_at = run.start_lineage, run.start_count, run.start_step, run.start_state_at
-        shown = run.start_view
+        shown, active = run.start_view, run.start_agent
     else:
         assert isinstance(to, FoundMessage)
         before = (await history.messages(session))[: to.index]
+        handed = [message.metadata.get("handoff") for message in before if isinstance(message, AssistantMessage)]
+        active = next((str(name) for name in reversed(handed) if name), "")
         steps = [message.step or 0 for message in before if isinstance(message, AssistantMessage)]
         lineage, count, step, state_at = session.lineage, to.index, max(steps, default=0), session.state_at
         view = await history.view(session)
@@ -211,4 +213,5 @@ async def _find_checkpoint(history: History, session: SessionRow, to: FoundMessa
         status="completed",
         state_at=state_at,
         view=shown,
+        active_agent=active,
     )

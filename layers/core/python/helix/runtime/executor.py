@@ -46,7 +46,7 @@ from helix.engine.inbox import has_older, leave_message, show_waiting
 from helix.engine.runs.ends import children_left, fail_lapsed, leave_children, sweep_session
 from helix.engine.runs.housekeeping import unfinished
 from helix.engine.seen import Newest
-from helix.runtime.handle import ExecutorHandle, find_run, read_run, result_of, wait_run
+from helix.runtime.handle import ExecutorHandle, ended_by, find_run, read_run, result_of, wait_run
 from helix.runtime.message_files import start_with_files
 from helix.runtime.session_verbs import SessionVerbs
 from helix.services.claim_input import ClaimInput, Opening, check_branch, check_input, check_key, check_session_id
@@ -87,7 +87,7 @@ class Executor(SessionVerbs):
         async with asyncio.timeout(timeout_s):
             idle = partial(self._complete_effects, session_id)
             run = await wait_run(self.store, self.sessions, session_id, run_id, self._raise_if_lost, idle)
-        return await result_of(agent, self.sessions, run)
+        return await result_of(ended_by(self.engine, agent, run), self.sessions, run)
 
     # --- starting runs --------------------------------------------------------------------------------------------
 

@@ -4,10 +4,11 @@ in order."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from helix.core.agents import Agent
-from helix.core.errors import OperatorError, RunNotFoundError
+from helix.core.agents import Agent, AnyAgent
+from helix.core.errors import AgentNotFoundError, OperatorError, RunNotFoundError
 from helix.core.files import Content
 from helix.core.handles import (
     AgentExecutionHandle,
@@ -25,6 +26,7 @@ from helix.core.rows import Pending
 from helix.core.run_row import RunRow
 from helix.core.status import end_status
 from helix.core.wire import StreamMessage, one_run
+from helix.engine.engine import Engine
 from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
 from helix.sessions.read import Sessions
@@ -131,8 +133,19 @@ async def read_run(
         await streams.wait(stream_id, sequence, LOOK_S)  # returns at once if there is more
 
 
+def ended_by(engine: Engine, own: AnyAgent, run: RunRow) -> AnyAgent:
+    """Return the agent that ended the run of a session of `own`. If it is not known here, `own` stands in for it, except
+    for an output, which is of its schema: then this raises `AgentNotFoundError`."""
+    try:
+        return engine.find_agent(own, run.active_agent)
+    except AgentNotFoundError:
+        if run.status == "completed" and run.output is not None:
+            raise
+        return own
+
+
 async def result_of(agent: Agent[Any, OutputT], sessions: Sessions, run: RunRow) -> AgentResult[OutputT]:
-    """Return the result from the run's row."""
+    """Return the result from the run's row. `agent`: the agent that ended the run."""
     text = await sessions.last_text(run) if run.status == "completed" else None
     return make_result(agent, run, text, await sessions.run_pending(run))
 
@@ -156,6 +169,7 @@ def make_result(
         recoverable=run.error.recoverable if run.error else True,
         pending=with_parameters(agent, pending),
         completion_reason=run.completion_reason,
+        agent=run.active_agent or run.agent_type,
         usage=run.usage,
         steps=run.steps,
     )
@@ -194,7 +208,10 @@ class ExecutorHandle(AgentExecutionHandle[OutputT]):
 
     async def get_state(self) -> SessionState:
         state = await self._executor.sessions.get(self.session_id)
-        return state.model_copy(update={"pending": with_parameters(self._agent, state.pending)})
+        active = self._agent
+        with suppress(AgentNotFoundError):
+            active = self._executor.engine.find_agent(self._agent, state.active_agent)
+        return state.model_copy(update={"pending": with_parameters(active, state.pending)})
 
     async def can_resume(self) -> CanResumeResult:
         return await self._executor.can_resume(self.session_id)

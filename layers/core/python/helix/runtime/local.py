@@ -38,7 +38,7 @@ from helix.ports.streams import StreamManager
 from helix.ports.tracing import Tracer
 from helix.runtime.agent_models import Agents, Models
 from helix.runtime.executor import Executor
-from helix.runtime.handle import RunStoppedError, make_result
+from helix.runtime.handle import RunStoppedError, ended_by, make_result
 from helix.runtime.load import LoadWatch
 from helix.runtime.places import AT_WORK, Places
 from helix.runtime.stores import open_blobs, open_store
@@ -174,7 +174,8 @@ class LocalExecutor(Executor):
                 await asyncio.wait({task})  # this process's own run, including its effects
             done = None if task.cancelled() or task.exception() is not None else task.result()
             if done is not None and done.row is not None and done.row.status in OVER:
-                return make_result(agent, done.row, done.text if done.row.status == "completed" else None, [])
+                active = ended_by(self.engine, agent, done.row)
+                return make_result(active, done.row, done.text if done.row.status == "completed" else None, [])
         left = None if timeout_s is None else timeout_s - (loop.time() - begun)
         return await super().wait_result(agent, session_id, run_id, left)
 

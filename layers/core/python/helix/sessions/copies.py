@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
-from helix.core.entries import AnyEntry, AssistantRow, CallRow, UserRow
+from helix.core.entries import AnyEntry, AssistantRow, CallRow, UserRow, active_agent
 from helix.core.errors import (
     CheckpointNotFoundError,
     ConditionFailedError,
@@ -80,6 +80,7 @@ async def clone_session(
         count=count,
         context=ContextMark(view=1 if point.view else 0),
         frontend_tools=point.frontend_tools,
+        active_agent=active_agent(entries),
         step=point.step if point.count == count else sum(isinstance(e, AssistantRow) for e in entries),
         forked_from={"session_id": origin.session_id, "checkpoint_id": point.id},
         user_id=user_id if user_id is not None else source.user_id,

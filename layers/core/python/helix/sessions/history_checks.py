@@ -22,6 +22,7 @@ def check_history(rows: SessionRows, session: SessionRow, pruned: bool = False) 
         *_open_step(rows, session),
         *_checkpoints(rows, session),
         *_views(rows, session),
+        *_agents(rows, session),
         *(() if pruned else _states(rows)),
         *_authors(rows, session),
     ]
@@ -174,6 +175,27 @@ def _views(rows: SessionRows, session: SessionRow) -> Iterator[str]:
             yield f"answer_fits_history: {name} has {count} messages, but its view is {view!r}"
         elif view is not None and isinstance(_message_at(rows, lineage, view.hidden, count), CallRow):
             yield f"pairs_whole: view {version} of {name} begins with a result"
+
+
+def _agents(rows: SessionRows, session: SessionRow) -> Iterator[str]:
+    """Check that each answer was made by the agent that was active, and that rows name the agent that their history
+    makes active."""
+    named = [("the session", session.active_agent, session.lineage, session.count)]
+    named += [(f"checkpoint {p.id!r}", p.active_agent, p.lineage, p.count) for p in rows.checkpoints.values()]
+    named += [(f"run {r.run_id!r}", r.start_agent, r.start_lineage, r.start_count) for r in rows.runs.values()]
+    after: dict[int, list[str]] = {}
+    for lineage in {lineage for _, _, lineage, _ in named}:
+        active = ""
+        after[lineage] = [active]
+        for entry in rows.history(lineage, rows.length(lineage)):
+            if isinstance(entry, AssistantRow):
+                if entry.agent != active:
+                    yield f"answer_fits_history: {active!r} was active, but {entry.agent!r} made step {entry.step}"
+                active = entry.handoff or active
+            after[lineage].append(active)
+    for name, agent, lineage, count in named:
+        if count < len(after[lineage]) and agent != after[lineage][count]:
+            yield f"answer_fits_history: {name} names the active agent {agent!r}, and its history {after[lineage][count]!r}"
 
 
 def _message_at(rows: SessionRows, lineage: int, index: int, count: int) -> AnyEntry | None:

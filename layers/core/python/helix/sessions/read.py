@@ -364,6 +364,7 @@ class Sessions:
         try:
             return SessionState(
                 **{name: getattr(row, name) for name in _SAME},
+                active_agent=row.active_agent or row.agent_type,
                 current_run_id=row.run_id,
                 step_count=row.step,
                 message_count=row.count,
@@ -376,7 +377,7 @@ class Sessions:
             raise damaged_row(*session_key(row.session_id), first_problem(error)) from error
 
 
-_SAME = (SessionState.model_fields.keys() & SessionRow.model_fields.keys()) - {"pending", "inbox"}
+_SAME = (SessionState.model_fields.keys() & SessionRow.model_fields.keys()) - {"pending", "inbox", "active_agent"}
 
 
 def get_sub_agent_refs_by_type(refs: Sequence[SubSessionRef], agent_type: str) -> list[SubSessionRef]:

@@ -226,7 +226,8 @@ def _conversation(shown: Conversation) -> Iterator[Element]:
                     inside = _element("div", _element("div", thought.text, cls="text"))
                     yield _element("details", _element("summary", "Thinking", cls="soft"), inside)
             if message.content:
-                yield _message("agent", shown.page.state.agent_type, message, message.content)
+                agent = str(message.metadata.get("agent") or shown.page.state.agent_type)
+                yield _message("agent", agent, message, message.content)
             if is_cut(message):
                 yield _element("p", formats.CUT, cls="wait")
             for request in message.tool_calls:

@@ -244,7 +244,12 @@ def print_page(console: Console, page: Page, now: float) -> None:
 
 def _head(page: Page, now: float) -> Iterator[Line]:
     state = page.state
-    yield (state.session_id, "bold"), f"  {state.agent_type}  ", (state.status, formats.status_style(state.status))
+    active = "" if state.active_agent == state.agent_type else f" ({state.active_agent} is active)"
+    yield (
+        (state.session_id, "bold"),
+        f"  {state.agent_type}{active}  ",
+        (state.status, formats.status_style(state.status)),
+    )
     used = f"{formats.tokens(state.usage)}, {formats.cost(state.usage)}"
     of_user = f"user {formats.short(state.user_id)} · " if state.user_id is not None else ""
     yield ((f"{of_user}updated {formats.age(now - state.updated_at)} · {used}", "dim"),)
@@ -268,7 +273,7 @@ def _message(message: AnyMessage) -> Iterator[Line]:
             yield from _files(message.files)
         case AssistantMessage():
             if message.content:
-                yield from _text("assistant", message.content, "bold")
+                yield from _text(str(message.metadata.get("agent") or "assistant"), message.content, "bold")
             if is_cut(message):
                 yield ((formats.CUT, "yellow"),)
             for call in message.tool_calls:

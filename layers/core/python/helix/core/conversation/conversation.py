@@ -85,6 +85,8 @@ class Conversation:
         for verdict in verdicts if isinstance(verdicts := message.metadata.get(GUARDS), list) else ():
             if isinstance(verdict, dict) and isinstance(withheld := verdict.get("error"), str):
                 self._notice(Notice("error", withheld, code=BLOCKED))
+        if agent := message.metadata.get("handoff"):
+            self._take_notice(c.AgentChangedChunk(agent=str(agent)))
 
     def _load_result(self, message: ToolResultMessage) -> None:
         if (call := self.calls.get(message.tool_call_id)) is None:

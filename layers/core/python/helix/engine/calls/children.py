@@ -11,6 +11,7 @@ A wake-up may be repeated, and may find no waiting execution.
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -19,7 +20,7 @@ from helix.core.call_results import result_content
 from helix.core.claim_plan import lapsed
 from helix.core.delivery import Delivery
 from helix.core.entries import CallRow, ChildRef
-from helix.core.errors import AgentAlreadyRunningError, CannotResumeError, StaleStateError
+from helix.core.errors import AgentAlreadyRunningError, AgentNotFoundError, CannotResumeError, StaleStateError
 from helix.core.json import JsonValue
 from helix.core.messages import AssistantMessage, ToolCallRequest
 from helix.core.planning import child_message
@@ -119,6 +120,8 @@ async def report_to_parent(
         if row is None or row.state == "done" or row.child is None or row.child.session_id != child.session_id:
             return None
         output = run.output
+        with suppress(AgentNotFoundError):  # another agent may have ended the child's run
+            agent = engine.find_agent(agent, run.active_agent)
         if run.status == "completed" and output is None and agent.output_schema is None:
             output = await _last_text(engine, child)
         done = outcome_row(row, run, output, child.usage, engine.clock.now())

@@ -46,7 +46,8 @@ async def end_call(engine: Engine, text: str, ending: CallEnding, delivery: Deli
     for _ in range(TRIES * TRIES):
         found = await _find(engine, token)
         agent = engine.agents(found.session.agent_type)
-        content, plain = _content(agent, found.row, ending)
+        active = engine.find_agent(agent, found.session.active_agent)
+        content, plain = _content(active, found.row, ending)
         result = {"content": content, "success": ending.error is None, "plain": plain}
         if found.row.state == "done" or found.row.content is not None:
             _check_same(found, result)

@@ -73,6 +73,7 @@ async def _judge_calls(run: RunContext, plan: StepProcessingPlan) -> dict[str, J
     if message is None or not any(guard.call is not None for guard in run.agent.guards):
         return {}
     executed = {call.id for call in plan.pending_tool_calls} | {call.id for call in plan.pending_sub_agent_calls}
+    executed |= {plan.handoff.call_id} if plan.handoff is not None else set()
     requests = [request for request in message.tool_calls if request.id in executed]
     limit = MAX_CALLS if any(is_judge(guard.call) for guard in run.agent.guards) else len(requests)
     judged = await asyncio.gather(*(_judge_call(run, request) for request in requests[:limit]))
@@ -97,9 +98,10 @@ async def _judge_call(run: RunContext, request: ToolCallRequest) -> Judged:
     context = make_guard_context(run, "call", run.session.step + 1, tool_name=request.name, call_id=request.id)
     judged = await judge(run, context, request.arguments, check, of=request.id)
     tool = run.find_tool(request.name)
-    if tool is not None and tool.kind == "client":  # the client answers such a call, and no person approves it before
+    if tool is not None and tool.kind in ("client", "handoff"):  # no person approves such a call before it takes effect
+        kind = "a call of a client's tool" if tool.kind == "client" else "a handoff"
         judged.verdicts = [
-            v.model_copy(update={"verdict": "block", "reason": f"a call of a client's tool cannot wait: {v.reason}"})
+            v.model_copy(update={"verdict": "block", "reason": f"{kind} cannot wait: {v.reason}"})
             if v.verdict == "ask"
             else v
             for v in judged.verdicts

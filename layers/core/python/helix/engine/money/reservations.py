@@ -87,10 +87,15 @@ class _BudgetBlock:
 
 
 async def reserve(
-    engine: Engine, agent: AnyAgent, new: SessionRow, request: LLMGenerateInput
+    engine: Engine,
+    agent: AnyAgent,
+    new: SessionRow,
+    request: LLMGenerateInput,
+    on_budget: Literal["fail", "pause"],
 ) -> Reserved | Refused | None:
     """Make room for the call in `new.blocks`, drawing from budgets if the run's own blocks are too small. Return None if
-    the budgets that bind the session have changed; the caller then reads the session again."""
+    the budgets that bind the session have changed; the caller then reads the session again. `on_budget`: the policy for
+    budgets without one."""
     await _drop_passed(engine, new)
     for block in new.blocks:
         block.closed = True
@@ -135,7 +140,7 @@ async def reserve(
             room[state.budget] += max(0, state.remaining)
         output = _affordable(engine, estimate, held, room)
         if estimate is None or output is None or rounds == ROUNDS:
-            return await _refuse(engine, agent, new, tight or list(zip(short, known, strict=True)), worst)
+            return await _refuse(engine, on_budget, new, tight or list(zip(short, known, strict=True)), worst)
         request, estimate = shorter(request, estimate, output)
         own, cut = estimate.worst, True
         worst = _sum(own, judges)
@@ -213,7 +218,7 @@ def _affordable(
 
 
 async def _refuse(
-    engine: Engine, agent: AnyAgent, new: SessionRow, tight: Sequence[tuple[_BudgetBlock, BudgetState]], worst: Worst
+    engine: Engine, on_budget: str, new: SessionRow, tight: Sequence[tuple[_BudgetBlock, BudgetState]], worst: Worst
 ) -> Refused:
     """Refuse the call, and name the first budget without room. The run pauses only if all such budgets (or else the
     agent) are set to pause."""
@@ -230,7 +235,7 @@ async def _refuse(
     )
     if window.end is not None:
         message += f" in window {window.key}"
-    pauses = all((h.definition.on_exceeded or agent.on_budget) == "pause" for h, _ in tight)
+    pauses = all((h.definition.on_exceeded or on_budget) == "pause" for h, _ in tight)
     return Refused("pause" if pauses else "fail", message, state.budget)
 
 

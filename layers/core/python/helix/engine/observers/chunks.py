@@ -10,6 +10,7 @@ from helix._log import describe
 from helix.core.agents import AnyAgent
 from helix.core.call_results import call_error, call_value, has_end, parsed_content
 from helix.core.chunks import (
+    AgentChangedChunk,
     AnyChunk,
     CallReminderChunk,
     CheckpointCreatedChunk,
@@ -73,7 +74,7 @@ def put_chunks(run: RunContext, fact: facts.Fact) -> None:
         case facts.StepStaged(row):
             _commit(stream, row)
         case facts.StepFolded(entries, point):
-            _fold(stream, point, _delivered(entries, "steer"))
+            _fold(stream, point, [*_delivered(entries, "steer"), *_handed_over(entries)])
         case facts.CallDone(row, arguments):
             _result(stream, row, arguments=arguments)
         case facts.RunClaimed(claimed):
@@ -226,7 +227,7 @@ def _claim(stream: RunStream, claimed: Claimed) -> None:
     for entry in plan.added:
         if isinstance(entry, CallRow):
             _result(stream, entry)
-    _fold(stream, first, _delivered(plan.added, None))
+    _fold(stream, first, [*_delivered(plan.added, None), *_handed_over(plan.added)])
 
 
 def _message(
@@ -246,6 +247,12 @@ def _message(
 def _delivered(entries: Iterable[AnyEntry], mode: WaitMode | None) -> list[AnyChunk]:
     users = [entry for entry in entries if isinstance(entry, UserRow) and entry.queued]
     return [_message(entry.queued, "delivered", entry, mode) for entry in users]
+
+
+def _handed_over(entries: Iterable[AnyEntry]) -> list[AnyChunk]:
+    """Return the notices of the handoffs in the messages that a commit added to history."""
+    answers = (entry.handoff for entry in entries if isinstance(entry, AssistantRow))
+    return [AgentChangedChunk(agent=agent) for agent in answers if agent]
 
 
 def _fold(stream: RunStream, row: CheckpointRow, delivered: Sequence[AnyChunk] = ()) -> None:
@@ -291,6 +298,8 @@ def _missed(stream: RunStream, missed: Missed) -> None:
             if begin <= index < point.count
             for chunk in _delivered([row], "steer" if steered else None)
         ]
+        if point is first and missed.answer is not None:
+            shown += _handed_over([missed.answer])
         _fold(stream, point, shown)
         begin = point.count
 

@@ -184,7 +184,7 @@ async def _call(
     context = HookContext(
         session_id=session.session_id,
         run_id=run.run_id,
-        agent_type=session.agent_type,
+        agent_type=run.agent.name,
         stream_id=session.stream_id,
         step_count=session.step,
         event_id=f"{run.run_id}/{step}/{name}/{call_id}",

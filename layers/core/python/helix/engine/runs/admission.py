@@ -12,6 +12,7 @@ repeated.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 
 from helix.core.agents import AnyAgent
@@ -189,9 +190,16 @@ def launcher_of(engine: Engine) -> Launcher:
 
 
 def part_of(engine: Engine, agent: AnyAgent, run: RunRow) -> Part:
+    """Return the current execution of the run of a session of `agent`."""
+    with suppress(AgentNotFoundError):  # it was removed: any functions can end the run
+        agent = engine.find_agent(agent, run.part_agent)
+    return Part(profile_of(engine, agent), run.session_id, run.run_id, run.part, run.part_step or run.first_step)
+
+
+def profile_of(engine: Engine, agent: AnyAgent) -> str:
+    """Return the name of the resource profile whose functions execute the agent."""
     own = engine.settings.own_profiles
-    profile = agent.name if own and profile_digest(agent.name) in own else agent.profile
-    return Part(profile, run.session_id, run.run_id, run.part, run.part_step or run.first_step)
+    return agent.name if own and profile_digest(agent.name) in own else agent.profile
 
 
 async def begin_again(engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow) -> None:

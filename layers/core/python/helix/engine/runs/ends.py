@@ -240,6 +240,7 @@ async def _abort_at_rest(engine: Engine, agent: AnyAgent, session: SessionRow, r
         start_count=session.count,
         start_state_at=session.state_at,
         start_view=session.context.view,
+        start_agent=session.active_agent,
         start_step=session.step,
         start_sequence=info.latest_sequence if info else 0,
         trace=session.trace,

@@ -154,7 +154,7 @@ async def _rebuilt(
     }
     if point is not None:
         rebuilt |= {"count": point.count, "step": point.step, "checkpoint": point.id, "state_at": point.state_at}
-        rebuilt["context"] = {"view": point.view}
+        rebuilt |= {"context": {"view": point.view}, "active_agent": point.active_agent}
     for name in () if isinstance(value, Damaged) else RETAINED:
         try:
             SessionRow.model_validate({**rebuilt, name: value[name]})

@@ -23,11 +23,12 @@ from helix.engine.writing import advance, as_read, at_version, commit, held_by_r
 from helix.ports.state_store import Check, Operation, Update, When
 
 
-async def roll_over(engine: Engine, row: RunRow, position: Position) -> bool:
-    """Hand the run to its next part, between steps. False: the run has ended."""
+async def roll_over(engine: Engine, row: RunRow, position: Position, agent: str | None = None) -> bool:
+    """Hand the run to its next part, between steps. `agent`: the name of the agent whose functions execute that part.
+    None: the same as this one. False: the run has ended."""
     running = Check(session_key(row.session_id), held_by_run(row.run_id))
     try:
-        await engine.store.transact("roll_over", [running, _next_part(row, position.step)])
+        await engine.store.transact("roll_over", [running, _next_part(row, position.step, agent)])
     except ConditionFailedError:
         return (await engine.history.run(row.session_id, row.run_id)).part > position.part
     logger.info("run %s goes on as part %d at step %d", row.run_id, row.part + 1, position.step)
@@ -66,10 +67,11 @@ async def _has_begun(engine: Engine, following: RunRow) -> bool:
     return (await engine.history.run(following.session_id, following.run_id)).part >= following.part
 
 
-def _next_part(run: RunRow, step: int) -> Update:
+def _next_part(run: RunRow, step: int, agent: str | None = None) -> Update:
+    moved = {} if agent is None else {"part_agent": agent}
     return Update(
         row_key(run.session_id, run_sort(run.run_id)),
-        set={"part": run.part + 1, "part_step": step},
+        set={"part": run.part + 1, "part_step": step, **moved},
         when=When(equal={"part": run.part if run.part > 1 else None}),
     )
 

@@ -21,7 +21,7 @@ from helix.engine.claims.liveness import DEAD, LostClaimError
 from helix.engine.claims.missed import show_missed
 from helix.engine.compaction import read_request
 from helix.engine.context import RunContext
-from helix.engine.engine import Engine, Outcome, Over, Staged
+from helix.engine.engine import Elsewhere, Engine, Outcome, Over, Staged
 from helix.engine.facts import BudgetRefused, CallDone, ChildEnded, StepStaged
 from helix.engine.guards.inputs import ask_guarded
 from helix.engine.guards.outputs import judge_answer
@@ -37,6 +37,7 @@ from helix.engine.steps.ask import MAX_LATE, TIMED_OUT, ModelAnswer, ask_model, 
 from helix.engine.steps.check_output import check_output
 from helix.engine.steps.close import Ending, Folding, after_fold, close_run, fold_checkpoint, folded, stop_run
 from helix.engine.steps.cut import stop_call
+from helix.engine.steps.handoff import activate, elsewhere
 from helix.engine.steps.stage import plan_answer, stage
 from helix.engine.steps.summary import may_shorten, note_overflow, without_summary, write_summary
 from helix.engine.steps.views import TOO_LONG, Prepared, ViewPlan, show_view, write_view
@@ -90,7 +91,10 @@ async def buy_step(run: RunContext, step: int, seen: Seen | None = None, view: S
         run.session = session
         stop = run.watch.stop or run.late() or await judge_stop(run.engine.store, session, run.run_id, stop_value)
         rows = known or await run.engine.history.open_rows(session, ahead=True)
-        if rows is not None and session.step == step - 2:
+        outcome: Outcome | None
+        if (lost := activate(run, session)) is not None and stop is None:
+            outcome = await close_run(run, session, Ending("failed", error=lost))
+        elif rows is not None and session.step == step - 2:
             outcome = await _finish_step(run, Begun(session, None, budgets, stop_value), rows, stop)
         elif stop is not None:  # 3
             await _record_missed(run, session)
@@ -132,8 +136,10 @@ async def _finish_step(run: RunContext, begun: Begun, rows: OpenRows, stop: Stop
         if todo:
             return Staged(session.open.step, todo)
         return await _pause(run, session, rows, list(waiting.values()))
+    if (agent := elsewhere(run, rows.answer)) is not None:
+        return Elsewhere(agent)
     state = await run.engine.history.state(session)
-    fold = fold_step(run.agent, session, rows.answer, done, state)
+    fold = fold_step(run.agent, session, rows.answer, done, state, max_steps=run.own.max_steps)
     if len(fold.refused) > run.engine.settings.calls_at_once:
         await _write_refused(run, session, fold)
         return None
@@ -233,12 +239,14 @@ async def _reserve(
 ) -> tuple[Prepared, Reserved | Refused] | ErrorInfo | None:
     """Prepare the request and reserve its worst case. If no budget has room for a summary, the step continues without
     one. None: the budgets that bind the session have changed."""
+    if (lost := activate(run, new)) is not None:
+        return lost
     while True:
         prepared = await prepare(run, begun.session, begun.folding, new, arrived.messages)
         if isinstance(prepared, ErrorInfo):
             return prepared
         try:
-            reserved = await reserve(run.engine, run.agent, new, prepared.request)
+            reserved = await reserve(run.engine, run.agent, new, prepared.request, run.own.on_budget)
         except ContentionError as met:  # many runs compete for the remainder; the next delivery finds this one's draws
             raise WorkInProgressError(f"a budget of session {run.session_id!r}", run.now() + 1) from met
         if reserved is None or prepared.plan.summary is None or not isinstance(reserved, Refused):
@@ -294,7 +302,7 @@ async def _expired_attempt(run: RunContext, session: SessionRow, new: SessionRow
     if held.run_id == session.run_id and held.deadline >= run.now() and not run.owns(session):
         raise WorkInProgressError(what, held.deadline)
     await _record_missed(run, session)
-    unheard = assumed_put(run.agent, session, new, "dead", run.now())
+    unheard = assumed_put(run.own, session, new, "dead", run.now())
     assume_dead(new)
     return held.attempt + 1, unheard
 

@@ -6,10 +6,12 @@ written and the rows are read again.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from helix.core.claim_plan import OpenRows
 from helix.core.entries import AnyEntry, AssistantRow, message_of
+from helix.core.errors import AgentNotFoundError
 from helix.core.folding import Fold, Next
 from helix.core.rows import CheckpointRow, ErrorInfo, Pending, StopRow
 from helix.core.session_row import SessionRow
@@ -54,9 +56,11 @@ def folded(run: RunContext, session: SessionRow, folding: Folding | None) -> Ses
     """Return the session at its next version, with the fold's count, step and usage."""
     if folding is None:
         return run.next_version(session)
-    _, fold = folding
+    rows, fold = folding
+    handed = {"active_agent": rows.answer.handoff, "misses": 0} if rows.answer.handoff else {}
     return run.next_version(
         session,
+        **handed,
         count=fold.count,
         step=fold.step,
         open=None,
@@ -80,7 +84,13 @@ async def after_fold(
         if fold.state is not None:
             history.cache.put_state(new.session_id, new.created_at, row.id, fold.state)
     history.remember(before, new.count - len(steering.messages), steering.messages)
-    await record(run, StepFolded([*entries, *steering.entries], row))
+    acting = run.agent
+    with suppress(AgentNotFoundError):  # the hooks of the agent that made the step observe it
+        run.agent = run.engine.find_agent(run.own, before.active_agent)
+    try:
+        await record(run, StepFolded([*entries, *steering.entries], row))
+    finally:
+        run.agent = acting
 
 
 async def close_run(
@@ -94,7 +104,7 @@ async def close_run(
     if cut is not None:
         new.count, new.step, new.last = session.count + 1, cut.step, (cut.step, cut.attempt)
         new.run_steps = session.run_steps + 1
-    unheard = assumed_put(run.agent, session, new, "cancelled", now) if ending.assume else []
+    unheard = assumed_put(run.own, session, new, "cancelled", now) if ending.assume else []
     if ending.assume:
         assume_dead(new)
     if error is not None and error.code == "aborted":

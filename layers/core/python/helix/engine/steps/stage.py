@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
-from helix.core.agents import AnyAgent
 from helix.core.claim_plan import OpenRows
 from helix.core.entries import AnyEntry, AssistantRow, CallRow, ChildRef, message_of
 from helix.core.folding import Next, decide_next, missing, why_refused
@@ -32,6 +31,7 @@ from helix.engine.observers import record, show
 from helix.engine.step_view import StepView
 from helix.engine.steps.ask import ModelAnswer
 from helix.engine.steps.close import ended_so
+from helix.engine.steps.handoff import refuse_handoff
 from helix.engine.steps.views import ViewPlan, context_after
 from helix.engine.writing import End, at_version, checkpoint, end, entry_put, message_put, session_put
 from helix.ports.state_store import Operation, Update
@@ -68,7 +68,9 @@ async def plan_answer(
         result,
         output_schema=schema,
         tools=lambda name: RECALL_TOOL if recalls and name == RECALL else run.find_tool(name),
-        known_result=lambda call: recall_result(call, history) if recalls and call.name == RECALL else None,
+        known_result=lambda call: (
+            recall_result(call, history) if recalls and call.name == RECALL else refuse_handoff(run, call)
+        ),
         used_call_ids=used,
     )
 
@@ -91,6 +93,8 @@ def _answer_row(engine: Engine, session: SessionRow, plan: StepProcessingPlan, a
         tool_calls=message.tool_calls,
         thinking=message.thinking,
         children=children,
+        agent=session.active_agent,
+        handoff=plan.handoff.agent if plan.handoff is not None else "",
         finish={"output": plan.finish.output} if plan.finish is not None else None,
         stop_reason=result.stop_reason,
         model=result.model,
@@ -135,7 +139,7 @@ async def _open(run: RunContext, session: SessionRow, plan: StepProcessingPlan, 
         context=context_after(run, session, row),
     )
     settle(run.engine, new, row.usage)
-    new.run_parts = with_answer(new.run_parts, run.agent, row.model, row.usage)
+    new.run_parts = with_answer(new.run_parts, run.own, row.model, row.usage)
     resolved = _resolved_rows(run, plan, row)
     firsts = (resolved.get(request.id) or first_claim(run, request, row) for request in row.tool_calls)
     written = {first.call_id: first for first in islice((f for f in firsts if claimed_with_answer(run, f)), at_once)}
@@ -164,7 +168,7 @@ async def _commit(run: RunContext, session: SessionRow, plan: StepProcessingPlan
     now = run.now()
     misses = session.misses + (1 if plan.missed else 0)
     calls = list(_resolved_rows(run, plan, row).values())
-    next_ = _next(run.agent, plan, row, calls, session.run_steps + 1, misses)
+    next_ = _next(run, session, plan, row, calls, misses)
     status = "running" if next_.move == "continue" else next_.move
     new = run.next_version(
         session,
@@ -179,7 +183,7 @@ async def _commit(run: RunContext, session: SessionRow, plan: StepProcessingPlan
         context=context_after(run, session, row),
     )
     settle(run.engine, new, row.usage)
-    new.run_parts = with_answer(new.run_parts, run.agent, row.model, row.usage)
+    new.run_parts = with_answer(new.run_parts, run.own, row.model, row.usage)
     point, put = checkpoint(new, now, state=None)
     ops: list[Operation] = []
     ended: Update | None = None
@@ -204,8 +208,14 @@ async def _commit(run: RunContext, session: SessionRow, plan: StepProcessingPlan
 
 
 def _next(
-    agent: AnyAgent, plan: StepProcessingPlan, row: AssistantRow, calls: list[CallRow], run_steps: int, misses: int
+    run: RunContext,
+    session: SessionRow,
+    plan: StepProcessingPlan,
+    row: AssistantRow,
+    calls: list[CallRow],
+    misses: int,
 ) -> Next:
+    agent, steps = run.agent, session.run_steps + 1
     if plan.status_update is not None and plan.status_update.error is not None:
         return Next("failed", error=plan.status_update.error)
     if plan.is_terminal and plan.finish is None:
@@ -213,7 +223,7 @@ def _next(
     if plan.missed and not row.tool_calls:
         code, message = why_refused(row) or ("output_missing", "the model ended without its structured output")
         return missing(agent, misses, code, message)
-    return decide_next(agent, row, calls, run_steps=run_steps, misses=misses)
+    return decide_next(agent, row, calls, run_steps=steps, misses=misses, max_steps=run.own.max_steps)
 
 
 async def _fail(run: RunContext, session: SessionRow, plan: StepProcessingPlan, answer: ModelAnswer) -> Outcome | None:
@@ -224,7 +234,7 @@ async def _fail(run: RunContext, session: SessionRow, plan: StepProcessingPlan, 
     error = plan.status_update.error
     new = run.next_version(session, run_steps=session.run_steps + 1)
     settle(run.engine, new, result.usage)
-    new.run_parts = with_answer(new.run_parts, run.agent, result.model, result.usage)
+    new.run_parts = with_answer(new.run_parts, run.own, result.model, result.usage)
     ended = end(new, End("failed", error=error), now)
     code = error.code if error is not None else None
     verdicts = [

@@ -70,7 +70,7 @@ async def write_summary(run: RunContext, session: SessionRow, prepared: Prepared
     text, problem = _text_of(result, view, history)
     new = run.next_version(session)
     settle(engine, new, result.usage)
-    new.run_parts = with_answer(new.run_parts, run.agent, result.model, result.usage)
+    new.run_parts = with_answer(new.run_parts, run.own, result.model, result.usage)
     answered = prepared.plan.cause == "request" and session.context.asked == summary.focus
     asked = None if answered else session.context.asked  # another request may have arrived in the meantime
     changes = {"step": claim.step, "attempt": claim.attempt, "asked": asked}
@@ -146,7 +146,7 @@ async def note_overflow(run: RunContext, session: SessionRow, result: ErrorStepR
     assert claim is not None
     new = run.next_version(session)
     settle(run.engine, new, result.usage)
-    new.run_parts = with_answer(new.run_parts, run.agent, result.model, result.usage)
+    new.run_parts = with_answer(new.run_parts, run.own, result.model, result.usage)
     overflows = _overflows(session, claim) + 1
     changes = {"step": claim.step, "attempt": claim.attempt, "overflows": overflows, "tokens": 0}
     new.context = session.context.model_copy(update=changes)
