@@ -18,13 +18,12 @@ import griffe
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, models_json_schema
 
-from helix.core import errors
+from helix.core import errors, refusals
 from helix.core.chunk_envelope import ChunkBase, NoticeChunk
 from helix.core.chunks import CHUNK_CLASSES
 from helix.core.files import FilePart
 from helix.core.handles import AgentResult
 from helix.core.messages import AskedQuestion, CallResponse
-from helix.core.refusals import RemoteError
 from helix.core.replies import REPLIES
 from helix.core.requests import AnyRequest
 from helix.core.usage import Usage
@@ -113,7 +112,7 @@ def schema() -> dict[str, Any]:
         },
         "ui_fields": {kind: cls.ui_fields for kind, cls in chunks.items() if cls.ui_fields},
         "notices": {kind: cls.line for kind, cls in chunks.items() if issubclass(cls, NoticeChunk)},
-        "codes": sorted({cls.code for cls in vars(errors).values() if _is_error(cls)} | {RemoteError.code}),
+        "codes": sorted({cls.code for cls in (*vars(errors).values(), *vars(refusals).values()) if _is_error(cls)}),
     }
 
 

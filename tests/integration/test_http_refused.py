@@ -104,7 +104,6 @@ TEXT = {"type": "text", "text": "Look"}
         ),
         ("ag-ui", {**AGUI, "messages": [{**SAID, "content": [TEXT, {"type": "table"}]}]}, "'table'"),
         ("ag-ui", {**AGUI, "messages": [{**SAID, "content": [TEXT, "text"]}]}, "'None'"),
-        ("ag-ui", {**AGUI, "tools": [{"name": "t", "description": "", "parameters": {}}]}, "tools"),
         ("ag-ui", {**AGUI, "context": [{"description": "page", "value": "1"}]}, "context"),
         ("ag-ui", {**AGUI, "forwardedProps": {"model": "x"}}, "forwardedProps"),
         ("ag-ui", {**AGUI, "state": {"count": 1}}, "state"),

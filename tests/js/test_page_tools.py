@@ -66,6 +66,18 @@ async def test_use_chat_over_the_socket(typescript: Any) -> None:
         assert texts(messages[1]) == "Look. There."
 
 
+async def test_another_answer_and_an_edit_declare_the_tools_again(typescript: Any) -> None:
+    executor = executor_of([SHOW, "There.", SHOW, "Here.", SHOW, "Nowhere."], page_agent())
+    given: Any = {"tools": {"show_map": MAP}, "results": {"show_map": {"shown": True}}}
+    async with served(executor) as (gateway, _), Page(typescript, gateway.url, **given) as page:
+        first = await page(["say", "Where?"], ["shows", "There."], ["ready"])
+        again = await page(["regenerate", first[1]["id"]], ["shows", "Here."], ["ready"])
+        assert call_parts(again[1]) == [("call_0", "output-available")]
+        edited = await page(["edit", first[0]["id"], "Where, please?"], ["shows", "Nowhere."], ["ready"])
+        assert (page.problems, len(edited)) == ([], 2)
+        assert call_parts(edited[1]) == [("call_0", "output-available")]
+
+
 async def test_a_tool_that_the_agent_has_is_refused_on_the_page(typescript: Any) -> None:
     executor = executor_of([], page_agent())
     async with served(executor) as (gateway, _), Page(typescript, gateway.url, tools={"refund": MAP}) as page:

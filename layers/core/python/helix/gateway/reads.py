@@ -157,14 +157,16 @@ async def list_checkpoints(backend: Backend, caller: Connection, request: ListCh
     page = await backend.executor.sessions.list_checkpoints(
         request.session_id, limit=request.limit, after=request.after
     )
-    shown: list[Any] = [row.model_dump(mode="json", exclude={"state", "patches", "kind"}) for row in page.items]
+    shown: list[Any] = [
+        row.model_dump(mode="json", exclude={"state", "patches", "kind", "frontend_tools"}) for row in page.items
+    ]
     return {"checkpoints": shown, "cursor": page.cursor}
 
 
 async def get_checkpoint(backend: Backend, caller: Connection, request: GetCheckpoint) -> JsonObject:
     row = await backend.get_owned(caller.principal, request.session_id)
     point = await backend.executor.sessions.get_checkpoint(row.session_id, request.checkpoint_id or row.checkpoint)
-    shown = point.model_dump(mode="json", exclude={"state", "patches", "kind"})
+    shown = point.model_dump(mode="json", exclude={"state", "patches", "kind", "frontend_tools"})
     return {"checkpoint": {**shown, "custom_state": point.state or {}}}
 
 
