@@ -140,6 +140,12 @@ class Agent(Generic[StateT, OutputT]):
         object.__setattr__(self, "resources", resources.model_dump(mode="json") if resources else {})
         self._check_tools(owner)
         object.__setattr__(self, "guards", check_guards(self.guards, owner))
+        for guard in self.guards:
+            for name in guard.tools:
+                known = self.find_tool(name) is not None
+                require(
+                    known, owner, "guards", f"guard {guard.name!r} judges the tool {name!r}, which it does not have"
+                )
         problem = "a function agent calls no model: check its arguments and its result in the function"
         require(not self.guards or self.function is None, owner, "guards", problem)
         finishes = any(tool.finish_with for tool in self.tools)
