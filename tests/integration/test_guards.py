@@ -15,8 +15,10 @@ from helix import (
     Ask,
     Block,
     Confirmation,
+    Context,
     DefinitionError,
     Guard,
+    KeepLast,
     LocalExecutor,
     MemoryStateStore,
     Question,
@@ -37,6 +39,13 @@ from helix.core.verdicts import hash_of
 def fresh() -> None:
     DONE.clear()
     ASKED.clear()
+
+
+@tool
+def note(text: str) -> str:
+    """Note a text."""
+    DONE.append(f"noted {text}")
+    return f"noted {text}"
 
 
 def letter(to: str = "eve", ident: str = "c1") -> dict[str, Any]:
@@ -160,6 +169,55 @@ async def test_a_call_of_a_sub_agent_is_judged_and_the_sub_agent_has_its_own_gua
     (row,) = await played.calls()
     assert row.content == '{"text":"inner"}'
     assert any(m.content == "changed" for m in played.model.requests[1].messages)
+
+
+async def test_a_guard_of_one_tool_judges_its_calls_and_results_only() -> None:
+    script: list[Entry] = [
+        {"tool_calls": [call("send", to="eve")]},
+        {"tool_calls": [call("note", "c2", text="eve")]},
+        "Done.",
+    ]
+    guard = Guard(
+        name="notes", call=says(Allow(), name="notes"), result=says(Block("no"), "noted", "r"), tools=["note"]
+    )
+    played = await play(script, [guard], tools=[send, note])
+    assert DONE == ["sent to eve", "noted eve"]
+    assert [(row.tool_name, row.success) for row in await played.calls()] == [("send", True), ("note", False)]
+    assert ASKED == {("notes", "c2"): 1, ("r", "c2"): 1}
+
+
+def test_a_guard_names_tools_that_the_agent_has() -> None:
+    with pytest.raises(DefinitionError, match="'mial', which it does not have"):
+        agent(tools=[send], guards=[Guard(name="mail", call=says(Allow()), tools=["send", "mial"])])
+    with pytest.raises(DefinitionError, match="limits `call` and `result`"):
+        Guard(output=says(Allow()), tools=["send"])
+    with pytest.raises(DefinitionError, match="a list of names"):
+        Guard(call=says(Allow()), tools="send")
+
+
+async def test_guards_of_calls_and_outputs_know_what_the_user_said() -> None:
+    """Also messages that a summary hides, and not what a guard of inputs replaced. Notes of Helix are not among them."""
+    seen: list[tuple[str, tuple[str, ...]]] = []
+
+    def look(value: Any, context: GuardContext) -> Allow:
+        seen.append((context.on, tuple(context.user_messages)))
+        return Allow()
+
+    def clean(text: str, context: GuardContext) -> Allow | Replace:
+        return Replace("to bob, safely") if "secretly" in text else Allow()
+
+    refuse_once = says(Retry("too short"), "short", "o")
+    guards = [
+        Guard(name="in", input=clean),
+        Guard(name="o", output=refuse_once),
+        Guard(name="look", call=look, output=look),
+    ]
+    script: list[Entry] = [letter("bob"), "short", "A long answer.", letter("eve", "c2"), "Done."]
+    played = await play(script, guards, "to bob, secretly", context=Context(policies=[KeepLast(1)]))
+    await played.more("and to eve")
+    assert "to bob" not in str(played.model.requests[-1].messages)
+    first, both = ("to bob, safely",), ("to bob, safely", "and to eve")
+    assert seen == [("call", first), ("output", first), ("call", both), ("output", both)]
 
 
 # --- results ----------------------------------------------------------------------------------------------------------

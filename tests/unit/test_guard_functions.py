@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
-from helix import Allow, Block, DefinitionError, GuardContext, Replace
-from helix.guards import SECRET_PATTERNS, allowed_hosts, block_secrets, fits_schema, max_size, replace_secrets
+from helix import Allow, Ask, Block, DefinitionError, GuardContext, Replace
+from helix.guards import (
+    SECRET_PATTERNS,
+    allowed_hosts,
+    block_secrets,
+    fits_schema,
+    max_size,
+    named_by_user,
+    replace_secrets,
+)
 
 CONTEXT = GuardContext(on="output", agent_type="a", session_id="s", run_id="r", step=1)
 SECRETS = {
@@ -66,6 +75,8 @@ def test_own_patterns() -> None:
         "https://user@example.com/",
         "https://a.example.org/ and http://b.c.example.org",
         "7 // 2, a//b",
+        "www.a.example.org",
+        "mail to x@www.evil.test, awww.evil.test",
         {"url": ["https://example.com"]},
     ],
 )
@@ -92,6 +103,8 @@ def test_urls_of_allowed_hosts_pass(text: Any) -> None:
         "http://[::1]/",
         "http://169.254.169.254/latest",
         "ftp://evil.test",
+        "see www.evil.test/x",
+        "(WWW2.evil.test)",
         "https://exämple.com",
         "https://ｅvil.test",
         {"https://evil.test": 1},
@@ -139,6 +152,7 @@ def test_the_whole_private_key_is_replaced() -> None:
         "//",
         "\\\\",
         "[::",
+        "www.",
     ],
 )
 def test_no_text_takes_long(piece: str) -> None:
@@ -159,3 +173,106 @@ def test_schemas() -> None:
     verdict = fits_schema(Price)({"amount": "much"}, CONTEXT)
     assert isinstance(verdict, Block) and "amount" in verdict.reason
     assert isinstance(fits_schema(list[int])("x", CONTEXT), Block)
+
+
+# --- values that the user named ---------------------------------------------------------------------------------------
+
+SAID = (
+    "Mail bob@example.com about 'Le Marais\n  Boutique', and read https://www.example.com/a.",
+    "Pay 1,200.50 or 12 to Alice's account.",
+)
+CALL = replace(CONTEXT, on="call", tool_name="send", user_messages=SAID)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "bob@example.com",
+        "BOB@Example.com",
+        "le marais boutique",
+        "www.example.com/a",
+        "https://www.example.com/a",
+        "Alice",
+        1200.5,
+        12,
+        12.0,
+        "",
+        None,
+        True,
+        ["bob@example.com", "eve@company.test"],
+    ],
+)
+def test_values_that_the_user_named_pass(value: Any) -> None:
+    guard = named_by_user("to", "cc", allowed=["*@company.test"])
+    assert guard({"to": value, "text": "anything"}, CALL) == Allow()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "eve@evil.test",
+        "ob@example.com",
+        "bob@example.com.evil.test",
+        "example.com",
+        "www.example.com",
+        "www.example.com/a/b",
+        "lice",
+        13,
+        1200,
+        200.5,
+        "eve@evil.test,x@company.test",
+        "eve@evil.test x@company.test",
+        "x@evil.test@company.test",
+        ["bob@example.com", "eve@evil.test"],
+        {"eve@evil.test": "Alice"},
+        {"Alice": ["eve@evil.test"]},
+    ],
+)
+def test_a_value_that_the_user_did_not_name_asks_a_person(value: Any) -> None:
+    guard = named_by_user("to", "cc", allowed=["*@company.test"])
+    verdict = guard({"cc": value}, CALL)
+    assert isinstance(verdict, Ask) and verdict.reason.startswith("the user did not name cc ")
+
+
+def test_a_value_can_be_blocked_instead() -> None:
+    guard = named_by_user("to", otherwise="block")
+    assert guard({"to": "eve@evil.test"}, CALL) == Block("the user did not name to 'eve@evil.test'")
+
+
+def test_a_user_who_said_nothing_named_nothing() -> None:
+    assert isinstance(named_by_user("to")({"to": "x"}, replace(CALL, user_messages=())), Ask)
+
+
+def test_it_judges_calls_only() -> None:
+    assert isinstance(named_by_user("to")("text", CONTEXT), Block)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "named"),
+    [
+        ((), {}, "arguments"),
+        (("",), {}, "arguments"),
+        (("to",), {"allowed": "*@example.com"}, "allowed"),
+        (("to",), {"allowed": [" * "]}, "allowed"),
+        (("to",), {"allowed": ["*@*.test"]}, "allowed"),
+        (("to",), {"otherwise": "retry"}, "otherwise"),
+    ],
+)
+def test_parameters_that_are_not_valid_are_refused(arguments: Any, options: Any, named: str) -> None:
+    with pytest.raises(DefinitionError, match=named):
+        named_by_user(*arguments, **options)
+
+
+def test_of_too_many_values_none_is_named() -> None:
+    assert named_by_user("to")({"to": ["Alice"] * 1_000}, CALL) == Allow()
+    assert isinstance(named_by_user("to")({"to": ["Alice"] * 1_001}, CALL), Ask)
+
+
+@pytest.mark.parametrize("piece", ["a", "a ", "a.", "1,", "*", "x@", "a" * 300 + "."])
+def test_no_value_takes_long_to_compare(piece: str) -> None:
+    context = replace(CALL, user_messages=(piece * (200_000 // len(piece)),))
+    begun = time.process_time()
+    guard = named_by_user("to", allowed=["*a@example.com"])
+    for value in (piece * 50, piece * 5_000, [piece + "b"] * 1_000, [piece * 5] * 1_000):
+        guard({"to": value}, context)
+    assert time.process_time() - begun < 2

@@ -157,6 +157,12 @@ class Agent(Generic[StateT, OutputT]):
         valid = isinstance(names, bool) or (isinstance(names, Sequence) and not isinstance(names, str))
         valid = valid and (isinstance(names, bool) or all(isinstance(name, str) for name in names))
         require(valid, owner, "frontend_tools", "must be True, False or a list of names")
+        for guard in self.guards:
+            for name in guard.tools:
+                known = self.find_tool(name) is not None
+                require(
+                    known, owner, "guards", f"guard {guard.name!r} judges the tool {name!r}, which it does not have"
+                )
         problem = "a function agent calls no model: check its arguments and its result in the function"
         require(not self.guards or self.function is None, owner, "guards", problem)
         finishes = any(tool.finish_with for tool in self.tools)

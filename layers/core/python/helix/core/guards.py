@@ -47,6 +47,9 @@ class GuardContext:
     """The arguments of the call that has the result. Empty for other values."""
     files: Sequence[FilePart] = ()
     """The files of an input."""
+    user_messages: Sequence[str] = ()
+    """The texts of the user's messages so far, as the guards of inputs let them pass, oldest first. Empty for an input and
+    a result. In a sub-agent's session, the parent agent wrote them."""
     usage: list[Usage] = field(default_factory=list)
     """The usage that the guard reported with `record_usage`."""
     _secrets: Secrets = field(default=NO_SECRETS, repr=False)
@@ -80,6 +83,8 @@ class Guard:
     """Judges the result of each tool that Helix executed before it is stored."""
     output: GuardFunction | AnyAgent | None = None
     """Judges the text of each answer, and the output, before they are stored."""
+    tools: Sequence[str] = ()
+    """The names of the tools whose calls and results it judges. Empty: all tools. The agent must have each of them."""
     when: Literal["before", "beside"] = "before"
     """Whether `input` runs before the model call, or at the same time."""
     hold: Literal["step"] | None = None
@@ -102,13 +107,20 @@ class Guard:
                 _check_judge(function, place, owner)
             elif function is not None:
                 require(_takes_two(function), owner, place, "must take two arguments: the value and its context")
+        valid = isinstance(self.tools, Sequence) and not isinstance(self.tools, str)
+        require(valid, owner, "tools", "must be a list of names of tools")
+        object.__setattr__(self, "tools", tuple(self.tools))
+        valid = not self.tools or self.call is not None or self.result is not None
+        require(valid, owner, "tools", "limits `call` and `result`: give one of them, or leave it out")
         require(self.when in ("before", "beside"), owner, "when", "must be 'before' or 'beside'")
         require(self.hold in (None, "step"), owner, "hold", "must be 'step' or None")
         valid = is_number(self.timeout_s) and 0 < self.timeout_s <= 60
         require(valid, owner, "timeout_s", "must be a number of seconds above 0, 60 at most")
 
-    def judges(self, place: Place) -> bool:
-        return getattr(self, place) is not None
+    def judges(self, place: Place, tool_name: str = "") -> bool:
+        """Return whether the guard judges this place. `tool_name`: the tool of a call or a result."""
+        limited = bool(self.tools) and place in ("call", "result")
+        return getattr(self, place) is not None and (not limited or tool_name in self.tools)
 
 
 def is_judge(function: object) -> bool:

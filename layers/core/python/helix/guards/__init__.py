@@ -1,4 +1,5 @@
-"""Guards that come with Helix. Each function returns a guard function for any place of a `Guard`.
+"""Guards that come with Helix. Each function returns a guard function for any place of a `Guard`, but `named_by_user`
+judges calls only.
 
     from helix import Agent, Guard
     from helix.guards import allowed_hosts, block_secrets
@@ -11,6 +12,7 @@ Only `BedrockGuardrail` calls a service; it requires the `bedrock` or the `aws` 
 from helix.guards.bedrock_guardrail import BedrockGuardrail
 from helix.guards.checks import allowed_hosts, fits_schema, max_size
 from helix.guards.secret_patterns import SECRET_PATTERNS, block_secrets, replace_secrets
+from helix.guards.user_values import named_by_user
 
 __all__ = [
     "SECRET_PATTERNS",
@@ -19,5 +21,6 @@ __all__ = [
     "block_secrets",
     "fits_schema",
     "max_size",
+    "named_by_user",
     "replace_secrets",
 ]

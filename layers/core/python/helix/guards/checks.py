@@ -16,11 +16,13 @@ from helix.core.verdicts import Allow, AnyVerdict, Block
 from helix.guards.secret_patterns import texts
 
 _URL = re.compile(
-    r"(?:\b(?:https?|wss?|ftp):[/\\]*|\b[a-z][a-z0-9+.\-]{0,30}://+|(?<![\w:/\\])[/\\]{2,})"
+    r"(?:\b(?:https?|wss?|ftp):[/\\]*|\b[a-z][a-z0-9+.\-]{0,30}://+|(?<![\w:/\\])[/\\]{2,}"
+    r"|(?<![\w.@/\\\-])(?=www\d{0,3}\.))"
     r"((?:[^\s\"'<>`()\[\]{}|^/\\?#]|\[[0-9a-f:.]+\])+)",
     re.IGNORECASE,
 )
-"""A URL up to the end of its authority, with or without a scheme, in the forms that browsers take."""
+"""A URL up to the end of its authority, with or without a scheme, in the forms that browsers take. Names that begin with
+`www.` are among them, because chat and mail programs turn them into links."""
 _HOST = re.compile(r"(?:[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?\.)*[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?")
 
 

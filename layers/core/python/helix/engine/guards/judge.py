@@ -80,7 +80,7 @@ async def judge(
     `Verdict.of`."""
     judged = Judged(value)
     for guard in run.agent.guards if guards is None else guards:
-        if not guard.judges(context.on):
+        if not guard.judges(context.on, context.tool_name):
             continue
         verdict = _fitting(await _ask(run, guard, context, judged.value), guard, context.on, check)
         judged.verdicts.append(stored_verdict(guard.name, context.on, of, judged.value, verdict))

@@ -7,13 +7,15 @@ judged; text that they already have is taken back before the answer is stored.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
-from helix.core.guards import is_judge
+from helix.core.guards import Guard, is_judge
 from helix.core.json import JsonValue, dumps
 from helix.core.judged_plan import failed_plan, first_ending, with_calls, with_output, with_text
-from helix.core.messages import ToolCallRequest
+from helix.core.messages import ToolCallRequest, UserMessage
 from helix.core.planning import StepProcessingPlan, refuse_call
+from helix.core.prompt import show_input
 from helix.core.usage import Usage
 from helix.core.verdicts import Block, Verdict, describe_change, stored_verdict
 from helix.engine.context import RunContext
@@ -25,15 +27,17 @@ from helix.engine.observers import show
 from helix.engine.steps.ask import ModelAnswer
 
 
-async def judge_answer(run: RunContext, answer: ModelAnswer) -> ModelAnswer:
-    """Return the answer with the plan that its guards allow, and with their verdicts. Its chunks are in the log."""
+async def judge_answer(run: RunContext, answer: ModelAnswer, messages: Sequence[UserMessage]) -> ModelAnswer:
+    """Return the answer with the plan that its guards allow, and with their verdicts. Its chunks are in the log.
+    `messages`: the user's messages before the answer."""
     result, made = answer.result, answer.plan
     assert result is not None and made is not None
     if made.assistant_message_plan is None:
         return answer
-    plan, text = await _judge_text(run, made)
-    plan, output = await _judge_output(run, plan)
-    calls = await _judge_calls(run, plan)
+    said = [show_input(message, answer.verdicts).content for message in messages]
+    plan, text = await _judge_text(run, made, said)
+    plan, output = await _judge_output(run, plan, said)
+    calls = await _judge_calls(run, plan, said)
     plan = with_calls(plan, {call_id: refused for call_id, judged in calls.items() if (refused := judged.refused)})
     found = [*text, *output, *calls.values()]
     verdicts = [verdict for judged in found for verdict in judged.verdicts]
@@ -45,29 +49,33 @@ async def judge_answer(run: RunContext, answer: ModelAnswer) -> ModelAnswer:
     return replace(answer, result=with_usage(result, usage), plan=plan, verdicts=[*answer.verdicts, *verdicts])
 
 
-async def _judge_text(run: RunContext, plan: StepProcessingPlan) -> tuple[StepProcessingPlan, list[Judged]]:
+async def _judge_text(
+    run: RunContext, plan: StepProcessingPlan, said: list[str]
+) -> tuple[StepProcessingPlan, list[Judged]]:
     message = plan.assistant_message_plan
     assert message is not None
     if not message.content:
         return plan, []
-    context = make_guard_context(run, "output", run.session.step + 1)
+    context = make_guard_context(run, "output", run.session.step + 1, user_messages=tuple(said))
     judged = await judge(run, context, message.content, check_text)
     if judged.refused is not None:
         return with_text(plan, None), [judged]
     return with_text(plan, str(judged.value)) if judged.replaced else plan, [judged]
 
 
-async def _judge_output(run: RunContext, plan: StepProcessingPlan) -> tuple[StepProcessingPlan, list[Judged]]:
+async def _judge_output(
+    run: RunContext, plan: StepProcessingPlan, said: list[str]
+) -> tuple[StepProcessingPlan, list[Judged]]:
     schema = run.agent.output_schema
     if plan.finish is None or schema is None:
         return plan, []
-    context = make_guard_context(run, "output", run.session.step + 1)
+    context = make_guard_context(run, "output", run.session.step + 1, user_messages=tuple(said))
     judged = await judge(run, context, plan.finish.output, schema.model_validate)
     changed = judged.replaced or judged.refused is not None
     return with_output(plan, judged.value, judged.refused) if changed else plan, [judged]
 
 
-async def _judge_calls(run: RunContext, plan: StepProcessingPlan) -> dict[str, Judged]:
+async def _judge_calls(run: RunContext, plan: StepProcessingPlan, said: list[str]) -> dict[str, Judged]:
     """Judge each call that would be executed, all at once."""
     message = plan.assistant_message_plan
     if message is None or not any(guard.call is not None for guard in run.agent.guards):
@@ -75,27 +83,36 @@ async def _judge_calls(run: RunContext, plan: StepProcessingPlan) -> dict[str, J
     executed = {call.id for call in plan.pending_tool_calls} | {call.id for call in plan.pending_sub_agent_calls}
     executed |= {plan.handoff.call_id} if plan.handoff is not None else set()
     requests = [request for request in message.tool_calls if request.id in executed]
-    limit = MAX_CALLS if any(is_judge(guard.call) for guard in run.agent.guards) else len(requests)
-    judged = await asyncio.gather(*(_judge_call(run, request) for request in requests[:limit]))
-    beyond = [_refuse_unjudged(run, request) for request in requests[limit:]]
-    return {request.id: one for request, one in zip(requests, [*judged, *beyond], strict=True)}
+    costly = [request.id for request in requests if _agent_for(run, request) is not None]
+    beyond = set(costly[MAX_CALLS:])
+    within = [request for request in requests if request.id not in beyond]
+    judged = await asyncio.gather(*(_judge_call(run, request, said) for request in within))
+    found = {request.id: one for request, one in zip(within, judged, strict=True)}
+    return found | {request.id: _refuse_unjudged(run, request) for request in requests if request.id in beyond}
+
+
+def _agent_for(run: RunContext, request: ToolCallRequest) -> Guard | None:
+    """Return the first guard that asks an agent about this call, or None."""
+    return next((g for g in run.agent.guards if g.judges("call", request.name) and is_judge(g.call)), None)
 
 
 def _refuse_unjudged(run: RunContext, request: ToolCallRequest) -> Judged:
     """Block a call beyond those that a judge accepts. The step's reservation does not cover it."""
-    name = next(guard.name for guard in run.agent.guards if is_judge(guard.call))
+    guard = _agent_for(run, request)
+    assert guard is not None
     verdict = Block(f"an agent judges {MAX_CALLS} calls of one answer at most")
-    return Judged(request.arguments, [stored_verdict(name, "call", request.id, request.arguments, verdict)])
+    return Judged(request.arguments, [stored_verdict(guard.name, "call", request.id, request.arguments, verdict)])
 
 
-async def _judge_call(run: RunContext, request: ToolCallRequest) -> Judged:
+async def _judge_call(run: RunContext, request: ToolCallRequest, said: list[str]) -> Judged:
     def check(arguments: JsonValue) -> None:
         if not isinstance(arguments, dict):
             raise TypeError("the arguments must be a JSON object")
         if (refused := refuse_call(request.model_copy(update={"arguments": arguments}), run.find_tool)) is not None:
             raise ValueError(refused.content)
 
-    context = make_guard_context(run, "call", run.session.step + 1, tool_name=request.name, call_id=request.id)
+    fields = {"tool_name": request.name, "call_id": request.id, "user_messages": tuple(said)}
+    context = make_guard_context(run, "call", run.session.step + 1, **fields)
     judged = await judge(run, context, request.arguments, check, of=request.id)
     tool = run.find_tool(request.name)
     if tool is not None and tool.kind in ("client", "handoff"):  # no person approves such a call before it takes effect

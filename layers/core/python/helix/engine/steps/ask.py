@@ -26,7 +26,7 @@ from helix.core.errors import (
 from helix.core.estimating import estimate_request
 from helix.core.folding import Fold
 from helix.core.json import JsonObject, text_of
-from helix.core.messages import AnyMessage
+from helix.core.messages import AnyMessage, UserMessage
 from helix.core.planning import StepProcessingPlan
 from helix.core.prompt import build_effective_tools, build_messages_for_llm, resolve_system_prompt, show_changes
 from helix.core.routes import Route, RouteOption
@@ -226,7 +226,9 @@ async def prepare(
         if engine.files is not None:
             shown, files = await engine.files.show(session.session_id, request.messages)
             request = replace(request, messages=shown, files=files)
-        return Prepared(await find_cached(run, request), plan, engine.heads.of(agent, request, run.declared), tokens)
+        said = [message for message in history if isinstance(message, UserMessage) and message.id]
+        head = engine.heads.of(agent, request, run.declared)
+        return Prepared(await find_cached(run, request), plan, head, said, tokens)
     except (ContextTooLargeError, InvalidInputError) as error:
         return ErrorInfo(code=error.code, message=str(error))
 

@@ -40,7 +40,7 @@ from helix.engine.steps.cut import stop_call
 from helix.engine.steps.handoff import activate, elsewhere
 from helix.engine.steps.stage import plan_answer, stage
 from helix.engine.steps.summary import may_shorten, note_overflow, without_summary, write_summary
-from helix.engine.steps.views import TOO_LONG, Prepared, ViewPlan, show_view, write_view
+from helix.engine.steps.views import TOO_LONG, Prepared, show_view, write_view
 from helix.engine.stops import judge_stop
 from helix.engine.writing import as_read, at_version, entry_put, no_outcome_check, session_put, share_head
 from helix.ports.state_store import Check, Operation, Value
@@ -259,7 +259,7 @@ async def _take_answer(run: RunContext, new: SessionRow, prepared: Prepared, ans
     the rows say how to continue. A request for a summary may come at any time, and never causes an answer to be
     lost."""
     if prepared.plan.summary is None and answer.plan is None:
-        answer = await _plan(run, new, answer, prepared.plan)
+        answer = await _plan(run, new, answer, prepared)
     result, session = answer.result, new
     assert result is not None
     while True:
@@ -280,12 +280,12 @@ async def _take_answer(run: RunContext, new: SessionRow, prepared: Prepared, ans
         session = again
 
 
-async def _plan(run: RunContext, session: SessionRow, answer: ModelAnswer, view: ViewPlan) -> ModelAnswer:
+async def _plan(run: RunContext, session: SessionRow, answer: ModelAnswer, prepared: Prepared) -> ModelAnswer:
     """Return the answer with the plan of its step that the agent's guards and output checks allow."""
     assert answer.result is not None
-    answer = replace(answer, plan=await plan_answer(run, session, answer.result, view))
+    answer = replace(answer, plan=await plan_answer(run, session, answer.result, prepared.plan))
     if run.agent.guards:
-        answer = await judge_answer(run, answer)
+        answer = await judge_answer(run, answer, prepared.user_messages)
     return await check_output(run, session, answer) if run.agent.output_checks else answer
 
 

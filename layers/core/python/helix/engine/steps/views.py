@@ -16,7 +16,7 @@ from helix.core.context_policy import OVERFLOW, Change, Clear, Context, Hide, Sh
 from helix.core.entries import AssistantRow
 from helix.core.estimating import PER_MESSAGE, estimate_text
 from helix.core.file_tokens import file_tokens
-from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage, files_of
+from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage, UserMessage, files_of
 from helix.core.rows import ErrorInfo
 from helix.core.session_row import SessionRow
 from helix.core.view_row import ContextMark, ViewCause, ViewRow
@@ -70,6 +70,8 @@ class Prepared:
     """The view, and the summary that the request asks for, if any."""
     head: CallHead
     """The head of the request, and its rows."""
+    user_messages: list[UserMessage]
+    """The user's messages in history, also those that the view hides. Notes of the framework are not among them."""
     tokens: int = 0
     """The estimated length of the prompt in tokens, if a summary shortens it."""
 

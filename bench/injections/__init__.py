@@ -1,0 +1,1 @@
+"""The parts of bench/prompt_injections.py. Only `agentdojo_cases` needs the package `agentdojo`."""
