@@ -111,15 +111,15 @@ class Play:
             state = await self.executor.sessions.load(self.session)
             return state is not None and state.status == wanted
 
-        await self._patiently(reached, sweeps)
+        await self.patiently_until(reached, sweeps)
 
     async def at_rest_patiently(self, *, sweeps: bool = False) -> None:
         async def reached() -> bool:
             return not await find_problems(self.executor.store, self.executor.streams, self.session, at_rest=True)
 
-        await self._patiently(reached, sweeps)
+        await self.patiently_until(reached, sweeps)
 
-    async def _patiently(self, reached: Callable[[], Awaitable[bool]], sweeps: bool) -> None:
+    async def patiently_until(self, reached: Callable[[], Awaitable[bool]], sweeps: bool = False) -> None:
         async with asyncio.timeout(PATIENCE_S):
             while not await reached():
                 if self.crashed or sweeps:

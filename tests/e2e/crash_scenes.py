@@ -17,6 +17,8 @@ from tests.support.cloud_agents.plans import ask, call, finish, plan, say, use
 from helix.core.chunks import CustomEventChunk, TextDeltaChunk
 from helix.core.delivery import Delivery, Position
 from helix.core.errors import HelixError
+from helix.core.handles import Confirmation
+from helix.core.json import JsonValue
 from helix.engine.verbs import deliver_model
 from helix.runtime.user_adapters import complete_adapter
 
@@ -122,6 +124,35 @@ async def asked(play: Play) -> None:
     await play.quiet()
 
 
+async def talked(play: Play) -> None:
+    """Steer a run while its tool works, leave the next message, and answer two rounds of questions."""
+    talker = play.executor.agents.named("talker")
+    first = plan(use(call("wait", gate=play.file("gate"))), say("Never said."))
+    wish = plan(use(call("survey"), call("look", topic="y")), say("Noted."))
+    await play.executor.execute(talker, first, session_id=play.session)
+    await play.reached("gate")
+    await play.executor.execute(talker, wish, session_id=play.session, when_running="steer")
+    last = plan(use(call("add", amount=1)), say("Next."))
+    await play.executor.execute(talker, last, session_id=play.session, when_running="queue")
+    play.open("gate")
+    answers: tuple[JsonValue, ...] = ("blue", [3, "it fits"])
+    for data in answers:
+        await play.patiently("paused")
+        await play.at_rest_patiently()
+        (asked,) = (await play.executor.sessions.get(play.session)).pending
+        answer = Confirmation(asked.call_id, data=data, round=asked.round)
+        await play.executor.resume(talker, play.session, confirmation=answer)
+
+    async def answered() -> bool:
+        state = await play.executor.sessions.get(play.session)
+        return (state.status, state.turn, state.inbox) == ("completed", 4, [])
+
+    await play.patiently_until(answered)
+    await play.at_rest_patiently()
+    said = await play.executor.sessions.load_conversation_messages(play.session)
+    assert [m.content for m in said if m.role == "user"] == [first, wish, last]
+
+
 async def stopped(play: Play) -> None:
     """Stop the execution from outside, so that the run fails, and retry the run."""
     message = plan(use(call("look", topic="x")), use(call("wait", gate=play.file("gate"))), say("At last."))
@@ -220,6 +251,7 @@ SCENES = {
     ),
     "halted": Scene(halted, ("call_model",), at_once=6, inline=True),
     "asked": Scene(asked, ("ws_message",), at_once=4),
+    "talked": Scene(talked, ("call_model", "call_tool", "finish_run"), at_once=3),
     "interrupted": Scene(interrupted, ("ws_message",), only=("stop_interrupt", "claim_continue"), at_once=4),
     "aborted": Scene(aborted, ("ws_message",), only=ABORTS, at_once=4, times=1, told=False),
     "unstarted": Scene(unstarted, ("sweep",), at_once=4),

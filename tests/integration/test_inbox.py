@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -25,17 +26,19 @@ from tests.support_run import (
     types,
 )
 
-from helix import Confirmation, ScriptedModel, ToolContext, create_sub_agent_tool
+from helix import Confirmation, LocalExecutor, MemoryStateStore, ScriptedModel, ToolContext, create_sub_agent_tool
 from helix.core.errors import (
     AgentAlreadyRunningError,
     InvalidInputError,
     RunNotFoundError,
     SessionNotFoundError,
+    StoreError,
 )
 from helix.core.inbox import MAX_WAITING, InboxFullError, MessageWithdrawnError
 from helix.core.rows import CheckpointRow
 from helix.engine.claims.missed import read_missed
 from helix.engine.runs import ends
+from helix.ports.state_store import Operation
 
 S = "ses"
 
@@ -303,6 +306,31 @@ async def test_a_repeated_request_leaves_one_message(world: World) -> None:
     assert again.run_id == queues[0].run_id
     texts = [m.content for m in await history(executor, S) if m.role == "user"]
     assert texts == ["1", "s", "q"]
+
+
+async def test_a_message_that_was_taken_before_its_sender_knew_is_not_left_again() -> None:
+    """The store's answer is lost, and the run takes the message before the sender looks."""
+    gate = Gate()
+
+    class Lost(MemoryStateStore):
+        async def transact(self, name: str, operations: Sequence[Operation]) -> None:
+            await super().transact(name, operations)
+            if name == "leave_message" and not gate.opened.is_set():
+                gate.open()
+                await eventually(self._is_empty)
+                raise StoreError("the answer was lost")
+
+        async def _is_empty(self) -> bool:
+            return not await self.query("sessions", S, start="i#", end="i$")
+
+    executor = LocalExecutor(Lost(), model=ScriptedModel([calls(call("work")), "as you say", "never"]))
+    who = agent(tools=[slow_tool(gate)])
+    await executor.execute(who, "go", session_id=S)
+    await gate.reached()
+    steered = await executor.execute(who, "rather this", session_id=S, when_running="steer")
+    assert (await result_of(steered)).text == "as you say"
+    assert [m.content for m in await history(executor, S) if m.role == "user"] == ["go", "rather this"]
+    assert (await executor.sessions.get(S)).turn == 1
 
 
 async def test_the_limits_name_what_waits(quick_world: World) -> None:

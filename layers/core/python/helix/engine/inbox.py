@@ -129,9 +129,17 @@ async def _leave(
         marks = await _marks(engine, session, message.mode)
     else:
         marks = [session_put(advance(session, message.created_at, inbox=True), as_claimed(session))]
-    if marks is None or not await commit(engine, "leave_message", [*marks, *ops], partial(are_written, engine, [put])):
+    if marks is None or not await commit(engine, "leave_message", [*marks, *ops], partial(_is_left, engine, put)):
         return None
     return Left(message, followed)
+
+
+async def _is_left(engine: Engine, put: Put) -> bool:
+    """Return whether the message was left. A run may have taken it before the sender knew."""
+    session_id, message_id = put.key.partition, put.key.sort[2:]
+    if await are_written(engine, [put]):
+        return True
+    return await find_delivered(engine.history, session_id, message_id) is not None
 
 
 async def _check(engine: Engine, agent: AnyAgent, session: SessionRow, ask: ClaimInput) -> None:
