@@ -28,6 +28,7 @@ from helix import Agent, CallEndedError, Confirmation, InvalidCallTokenError, To
 from helix.core.elsewhere import MAX_TOKENS, CallToken
 from helix.core.errors import DefinitionError, InvalidInputError
 from helix.core.tools import create_sub_agent_tool
+from helix.ports.state_store import Update
 from helix.services.waits import read_waits
 
 SOON_S = 1.0
@@ -456,14 +457,17 @@ async def test_unit_tests_of_tools_get_a_token() -> None:
 
 async def test_a_call_keeps_its_newest_tokens(quick_world: World) -> None:
     tokens: list[str] = []
-    executor = quick_world.executor([calls(call("ship")), GO_ON])
-
-    @tool(later=True)
-    async def ship(ctx: ToolContext) -> None:
-        """Ship."""
-        tokens.append(await ctx.later())
-
-    handle, _, _ = await play(executor, agent(tools=[ship]))
-    key = next(row.key for row in await executor.store.query("sessions", handle.session_id) if "later" in row.value)
+    executor = quick_world.executor(shipping())
+    handle, _, _ = await play(executor, shop(tokens, wait={"heartbeat_s": SOON_S}))
+    rows = await executor.store.query("sessions", handle.session_id)
+    (key,) = [row.key for row in rows if "later" in row.value]
+    full = {"later": {"hashes": [f"{n:064}" for n in range(MAX_TOKENS)], "heartbeat_s": SOON_S}}
+    await executor.store.transact("fill", [Update(key, set=full)])
+    await eventually(lambda: asyncio.sleep(0, len(tokens) == 2))
+    await rests(executor, handle.session_id, "paused")
     (value,) = await executor.store.get([key])
-    assert value is not None and len(value["later"]["hashes"]) == 1 < MAX_TOKENS
+    wanted = [*(f"{n:064}" for n in range(1, MAX_TOKENS)), CallToken.parse(tokens[1]).secret_hash]
+    assert value is not None and value["later"]["hashes"] == wanted
+    with pytest.raises(InvalidCallTokenError):
+        await executor.complete_call(tokens[0], "shipped")
+    await executor.complete_call(tokens[1], "shipped")
