@@ -31,7 +31,8 @@ from tests.support_litellm import FakeClock, Heard, tool
 
 from helix.adapters.models.adapter import ModelAdapter
 from helix.adapters.models.decompression import FREE, PIECE
-from helix.core.messages import ThinkingContent
+from helix.core.json import dumps, loads
+from helix.core.messages import AssistantMessage, ThinkingContent, ToolCallRequest, ToolResultMessage, UserMessage
 from helix.core.steps import ErrorStepResult, StopReason, TextStepResult, ToolCallsStepResult
 from helix.ports.model import LLMStreamCallbacks
 
@@ -369,6 +370,20 @@ async def test_calls_run_side_by_side(way: Way) -> None:
     results = await asyncio.gather(*(adapter.generate_step(asked) for _ in range(12)))
     texts = {result.content for result in results if isinstance(result, TextStepResult)}
     assert texts == {f"answer {n}" for n in range(12)}
+
+
+async def test_a_history_with_calls_is_taken_without_tools(way: Way) -> None:
+    """After a handoff, an agent without tools continues a conversation with calls. Claude and Bedrock require tools."""
+    used = ToolCallRequest(id="c1", name="transfer_to_billing", arguments={})
+    asked = AssistantMessage(content="", tool_calls=[used])
+    result = ToolResultMessage(tool_call_id="c1", tool_name=used.name, content="done")
+    way.start(Says("fine", stop="end_turn"))
+    request = replace(way.request(), messages=[UserMessage(content="hello"), asked, result])
+    answer = await ModelAdapter().generate_step(request)
+    assert isinstance(answer, TextStepResult) and answer.content == "fine", answer
+    body = loads(way.servers[0].requests[0].body.decode())
+    requires = way.dialect in (ANTHROPIC, BEDROCK)
+    assert ("transfer_to_billing" in dumps(body.get("tools") or body.get("toolConfig"))) is requires
 
 
 @pytest.mark.parametrize(("verbosity", "words"), [("low", "Keep your answers short"), ("high", "Answer at length")])

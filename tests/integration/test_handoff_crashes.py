@@ -10,7 +10,7 @@ from tests.support_crash import CONFIG, Answer, Notes, S, Sweep, add, call, fini
 from tests.support_run import a_tool, agent, calls
 from tests.support_run import call as called
 
-from helix import Agent, LocalExecutor
+from helix import Agent, AgentNotFoundError, LocalExecutor
 from helix.adapters.models.scripted import Entry
 from helix.core.entries import AssistantRow
 from helix.core.status import AT_REST
@@ -155,6 +155,42 @@ async def test_an_agent_removed_while_its_part_waits_fails_the_run() -> None:
     await stage.executor.retry(front, event["session_id"])
     assert (await stage.follow(event_of(stage.held.starts[-1])))["next"] in ("rolled", "finish")
     assert (await stage.session(event)).status in ({"running"} | AT_REST) and roomy.profile == "roomy"
+
+
+async def test_a_call_of_a_removed_agent_is_not_executed_by_another() -> None:
+    """Both agents have a tool of that name."""
+    front, _, ran = cast()
+    stage = Stage(SCRIPT, front)
+    event = await stage.begin(front)
+    assert (await stage.follow(event))["next"] == "rolled"
+    told = await stage.deliver("call_model", event_of(stage.held.starts[-1]))
+    assert told["next"] == "call_tool"
+    stage.agents._known.clear()
+    stage.agents.registry.replace(agent("front", tools=front.tools))
+    with pytest.raises(AgentNotFoundError, match="roomy"):
+        await stage.deliver("call_tool", told)
+    assert ran == ["front"]
+
+
+async def test_a_message_waits_for_a_run_whose_agent_is_removed() -> None:
+    """The effects of the failed run are applied, and the message is delivered. Its run fails for the same reason."""
+    front, _, _ = cast()
+    stage = Stage(SCRIPT, front)
+    event = await stage.begin(front)
+    assert (await stage.follow(event))["next"] == "rolled"
+    session_id = event["session_id"]
+    waits = await stage.executor.execute(front, "and this?", session_id=session_id, when_running="queue")
+    stage.agents._known.clear()
+    stage.agents.registry.replace(agent("front", tools=front.tools))
+    told = await stage.follow(event_of(stage.held.starts[-1]))
+    await stage.deliver("finish_run", told)
+    assert (await stage.run(event)).effects == "done"
+    begun = event_of(stage.held.starts[-1])
+    assert begun["run_id"] == waits.run_id
+    await stage.deliver("finish_run", await stage.follow(begun))
+    session = await stage.session(begun)
+    assert session.error is not None and (session.run_id, session.error.code) == (waits.run_id, "agent_not_found")
+    await check_session(stage.store, stage.engine.streams, session_id, at_rest=True)
 
 
 async def test_workers_execute_every_agent() -> None:

@@ -25,6 +25,7 @@ from helix.adapters.models.turns import (
     nonempty_text,
     takes_temperature,
     thinks_first,
+    tools_to_send,
     turns,
 )
 from helix.adapters.models.wire import AttemptFailedError, CallPart, Piece, Redacted, Text, Thinking
@@ -101,7 +102,7 @@ class _Exchange(SdkExchange):
         )
 
     def _body(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        config, tools, entry = self.request.config, self.request.tools, entry_of(self.model)
+        config, tools, entry = self.request.config, tools_to_send(self.request), entry_of(self.model)
         thinks = thinks_first(options)
         answer = config.max_output_tokens or entry.get("max_output_tokens") or LEAST_ANSWER
         body: dict[str, Any] = {"max_tokens": answer}
@@ -120,7 +121,7 @@ class _Exchange(SdkExchange):
             body["system"] = [_text(system)]
         if tools:
             body["tools"] = [_tool(tool) for tool in tools]
-            body["tool_choice"] = _choice(self.request.tool_choice, thinks)
+            body["tool_choice"] = _choice(self.request.tool_choice if self.request.tools else "none", thinks)
         if mark:
             # The beginning of the prompt never changes, and the next step's prompt begins with all of this one.
             for blocks in (body.get("system"), body.get("tools"), messages[-1]["content"] if messages else None):

@@ -37,6 +37,7 @@ from helix.adapters.models.turns import (
     in_order,
     takes_temperature,
     thinks_first,
+    tools_to_send,
     turns,
 )
 from helix.adapters.models.wire import AttemptFailedError, CallPart, NativeExchange, Piece, Redacted, Text, Thinking
@@ -64,7 +65,6 @@ _CONNECTIONS = 64
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9 ()\[\]-]")
 _LONGEST_NAME = 190
 """The maximum length of a document's name, without its number. Converse accepts 200 characters."""
-_ANY: JsonObject = {"type": "object", "properties": {}}
 
 
 class BedrockWire:
@@ -244,14 +244,11 @@ class _Exchange(NativeExchange):
         return made
 
     def _tools(self, entry: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the tools. If the history contains calls, Converse requires their tools, even if none of them is
-        offered any longer."""
         request = self.request
-        tools = [_tool(tool.name, tool.description, tool.parameters) for tool in request.tools]
-        if not tools:
-            called = [c.name for m in request.messages if isinstance(m, AssistantMessage) for c in m.tool_calls]
-            return {"tools": [_tool(name, name, _ANY) for name in dict.fromkeys(called)]} if called else {}
-        made: dict[str, Any] = {"tools": tools}
+        tools = [_tool(tool.name, tool.description, tool.parameters) for tool in tools_to_send(request)]
+        made: dict[str, Any] = {"tools": tools} if tools else {}
+        if not request.tools:
+            return made
         forced = request.tool_choice not in ("auto", "none") and not self._thinks
         if forced and (self._is_claude or self._is_nova or entry.get("supports_tool_choice", not entry)):
             named = {"any": {}} if request.tool_choice == "required" else {"tool": {"name": request.tool_choice}}

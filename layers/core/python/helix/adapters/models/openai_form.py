@@ -16,7 +16,7 @@ from helix.adapters.models.file_parts import RequestFiles, Sent, plain
 from helix.adapters.models.openai_api import takes_verbosity
 from helix.adapters.models.reasoning import is_claude
 from helix.adapters.models.strict_schema import strict_schema
-from helix.adapters.models.turns import cache_mark
+from helix.adapters.models.turns import cache_mark, tools_to_send
 from helix.core.json import JsonObject
 from helix.core.messages import (
     AnyMessage,
@@ -44,7 +44,8 @@ def call_arguments(
     config = request.config
     claude = is_claude(model, provider)
     mark = cache_mark(config) if claude else None
-    tools = to_tools(request.tools, strict=strict_tools(request, provider, strict_ok), mark=mark)
+    offered = tools_to_send(request) if claude or provider.startswith("bedrock") else request.tools
+    tools = to_tools(offered, strict=strict_tools(request, provider, strict_ok), mark=mark)
     arguments: dict[str, Any] = {"drop_params": True, "timeout": config.timeout_s}
     if config.temperature is not None:
         arguments["temperature"] = config.temperature
@@ -61,6 +62,7 @@ def call_arguments(
         arguments.pop("cache_control", None)
     if tools:
         arguments["tools"] = tools
+    if request.tools:
         arguments["tool_choice"] = to_tool_choice(request.tool_choice)
     return arguments | {
         "model": model,

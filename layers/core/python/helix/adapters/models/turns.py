@@ -20,6 +20,7 @@ from helix.core.messages import (
     ToolResultMessage,
     UserMessage,
 )
+from helix.ports.model import LLMGenerateInput, ToolSpec
 
 Blocks: TypeAlias = list[dict[str, Any]]
 _NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]")
@@ -27,6 +28,15 @@ NOTHING = "(empty)"
 """The replacement for blank text."""
 LEAST_ANSWER = 4096
 """The token limit of an answer, without its thinking, if no setting limits it. Claude requires a limit."""
+
+
+def tools_to_send(request: LLMGenerateInput) -> list[ToolSpec]:
+    """Return the request's tools. Without any, return those of the calls in the history, which these interfaces require:
+    the agent may have lost its tools, or may have taken over from one that has some."""
+    if request.tools:
+        return list(request.tools)
+    called = [c.name for m in request.messages if isinstance(m, AssistantMessage) for c in m.tool_calls]
+    return [ToolSpec(name, name, {"type": "object", "properties": {}}) for name in dict.fromkeys(called)]
 
 
 def turns(

@@ -140,7 +140,8 @@ async def _try(
         run_id=run_id,
         now=now,
     )
-    engine.find_agent(agent, plan.active_agent)  # raises if it is not known here, before anything is written
+    if not ask.extra:  # a run that follows from another transaction begins, and fails with the error
+        engine.find_agent(agent, plan.active_agent)
     attempt = Attempt(
         engine, agent, session_id, session, ask, delivery.owner, now, run_id, turn, request, open_rows, plan
     )

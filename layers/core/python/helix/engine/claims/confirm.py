@@ -76,7 +76,7 @@ async def answer(
         key, row = place if place is not None else (None, None)
         if key is None or row is None or row.state != "asked" or not _is_meant(row, confirmation):
             raise _not_pending(session_id, confirmation.tool_call_id)
-        active = engine.find_agent(target, session.active_agent)
+        active = engine.find_agent(target, session.active_agent) if isinstance(confirmation, Confirmation) else target
         new = _responded(active, row, confirmation, engine.clock.now())
         # A heartbeat moves the deadline. The end of a wait must not overtake it.
         beat = {"deadline": row.deadline} if isinstance(confirmation, Expired) else {}
