@@ -171,8 +171,8 @@ FAULTS = (
     Fault(
         "engine/calls: a question is judged as a result",
         "engine/calls/tool.py",
-        "if run.agent.guards and outcome.questions is None:",
-        "if run.agent.guards:",
+        "if run.agent.guards and outcome.questions is None and not outcome.elsewhere:",
+        "if run.agent.guards and not outcome.elsewhere:",
         PEOPLE,
     ),
     Fault(

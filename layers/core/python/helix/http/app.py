@@ -27,19 +27,19 @@ from helix.core.errors import (
     SessionNotFoundError,
 )
 from helix.core.file_checks import clean_name
-from helix.core.handles import Confirmation
 from helix.core.json import JsonObject
 from helix.core.refusals import http_status, refusal_of
 from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow
+from helix.http.answers import confirmation_of, only_question
 from helix.http.bodies import MAX_BODY_BYTES, MAX_USED_BYTES, Body, check_json, check_origin, read_body, used_part
 from helix.http.downloads import file_response
 from helix.http.messages import agui_conversation, ui_conversation
-from helix.http.requests import Ask, Given, agui_request, plain_request, ui_request
+from helix.http.requests import Ask, agui_request, plain_request, ui_request
 from helix.http.responses import Encoder, Plain, Position, body, encode, parse_position
-from helix.http.run_start import check_state, same_json, start
+from helix.http.run_start import check_state, start
 from helix.http.turn_reader import is_at_work, read_turn, replayed_text
-from helix.http.turns import Question, Turn, conversation, get_owned, questions, start_state, turn_of
+from helix.http.turns import Turn, conversation, get_owned, questions, start_state, turn_of
 from helix.http.waiting import await_turn, waiting_body
 from helix.runtime import call_reports
 from helix.runtime.edits import Handle
@@ -48,7 +48,6 @@ from helix.services.request_keys import KeyedRun
 from helix.stream.agui import AgUiEncoder, pause_id
 from helix.stream.agui_open import Joining
 from helix.stream.handler import EVENT_STREAM, HEARTBEAT_S
-from helix.stream.ui_calls import question_id
 from helix.stream.ui_messages import UIMessageEncoder, Version
 
 logger = get_logger("helix.http")
@@ -267,13 +266,13 @@ class _Service:
         waiting, acted = await questions(self._executor, session), False
         info = await self._executor.streams.info(session.stream_id)
         for shown, given in ask.answers.items():
-            asked = waiting.get(shown) or _only_question(waiting, shown, given)
+            asked = waiting.get(shown) or only_question(waiting, shown, given)
             if asked is not None and asked.kind == "question" and given.answer is not None:
                 given = given.answer
             if asked is None or given.result not in (None, asked.kind in ("client", "question")):
                 continue
             try:
-                await self._executor.answer(agent, asked.session_id, _confirmation(asked, given, user), user_id=user)
+                await self._executor.answer(agent, asked.session_id, confirmation_of(asked, given, user), user_id=user)
                 acted = True
             except CallNotPendingError:
                 continue  # another request has answered it
@@ -389,21 +388,3 @@ def _base(request: Request) -> str:
 def _parse(encoding: Encoding, sent: Body, limit: int) -> Ask:
     """Parse the body, and decode and describe its files. This takes long enough for a thread."""
     return _PARSERS[encoding](used_part(sent, limit))
-
-
-def _confirmation(asked: Question, given: Given, user: str | None) -> Confirmation:
-    """Build the confirmation. If the page changed the call's input, the changed arguments are executed."""
-    arguments, shown = given.arguments, given.shown
-    if arguments is None and shown is not None and given.approved and asked.kind == "approval":
-        if not isinstance(shown, dict):
-            raise InvalidInputError(f"the input of call {asked.call_id!r} is not an object: nothing was executed")
-        arguments = None if same_json(asked.arguments, shown) else shown
-    round = asked.round if asked.kind == "question" else None
-    return Confirmation(asked.call_id, given.approved, given.data, given.reason, arguments, user, round)
-
-
-def _only_question(waiting: Mapping[str, Question], shown: str, given: Given) -> Question | None:
-    """Return the questions of the call with this id. A page's result of the call itself is not an answer to them."""
-    if given.result:
-        return None
-    return next((asked for key, asked in waiting.items() if key == question_id(shown, asked.round)), None)

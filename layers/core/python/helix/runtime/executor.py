@@ -121,14 +121,12 @@ class Executor(SessionVerbs):
             first request started.
         priority: the place in the queue when runs wait for slots, from -999 to 999; higher goes first. It applies to
             this run and to later runs of the session. The default for a new session is 0.
-
         when_running: what happens if the session is running. `refuse` raises `AgentAlreadyRunningError`; only one of
             several callers wins. With the other values the message waits in the session's inbox, without `state`.
             `steer`: the working run sees it before its next model call, and the handle is that of the current run.
             `queue`: it gets a run of its own after the working run. `interrupt`: it stops the working run, and then gets
             a run of its own. The handle waits for that run. A paused session keeps the messages that `steer` and `queue`
             until its calls are answered. `handle.queued_id` names a message that waits, for `withdraw`.
-
         tools: tools that the caller executes, for this run and the runs that continue it without a message: `FrontendTool`,
             or mappings with `name`, `description` and `parameters`. The agent must accept them (`Agent.frontend_tools`).
             The run pauses at a call, which `handle.answer` answers. A message that steers a working run does not change
@@ -213,7 +211,7 @@ class Executor(SessionVerbs):
         if lapsed(session, self.engine.clock.now()):
             claim_mode = mode_after_lapse(mode)
             if claim_mode != "takeover":
-                await self._fail_lapsed(agent, session_id)
+                await self._begin_each(await fail_lapsed(self.engine, agent, session_id, self._delivery()))
         text, files = await read_message(message)
         declared, opening = declare_tools(agent, tools), Opening(user_id=user_id)
         ask = ClaimInput(claim_mode, text, checkpoint_id=checkpoint_id, opening=opening, key=key, tools=declared)
@@ -240,7 +238,7 @@ class Executor(SessionVerbs):
         if (known := await self._find_keyed_run(agent, key, user_id)) is not None:
             return known
         await self._check_user(session_id, user_id)
-        await self._fail_lapsed(agent, session_id)
+        await self._begin_each(await fail_lapsed(self.engine, agent, session_id, self._delivery()))
         claim_mode: ClaimMode = "retry" if mode == "from_checkpoint" else "from_start"
         text, files = await read_message(message)
         ask = ClaimInput(claim_mode, text, opening=Opening(user_id=user_id), key=key, tools=declare_tools(agent, tools))
@@ -258,8 +256,7 @@ class Executor(SessionVerbs):
         if answered.claimed is not None:
             target = agent.find_agent(answered.claimed.session.agent_type) or agent
             await self._begin(target, answered.claimed, delivery)
-            for parent in await wake_parents(self.engine, answered.claimed.session, delivery):
-                await self._begin(self.agents.named(parent.session.agent_type), parent, delivery)
+            await self._begin_each(await wake_parents(self.engine, answered.claimed.session, delivery), delivery)
         return answered
 
     async def start_run(
@@ -353,19 +350,14 @@ class Executor(SessionVerbs):
             if session is None or not await self.engine.history.belongs(session, user_id):
                 raise SessionNotFoundError(session_id)
 
-    async def _fail_lapsed(self, agent: AnyAgent, session_id: str) -> None:
-        for other in await fail_lapsed(self.engine, agent, session_id, self._delivery()):
-            await self._begin(self.agents.named(other.session.agent_type), other, self._delivery())
-
     async def _recover(self, agent: AnyAgent, session_id: str, mode: ClaimMode, delivery: Delivery) -> Newest:
         """Return the session and its newest runs, after completing the effects of dead processes. A dead run fails if a
         new message follows it."""
         seen = await self.engine.history.newest(session_id)
         if mode in ("execute", "from_checkpoint") and seen.session and lapsed(seen.session, self.engine.clock.now()):
-            await self._fail_lapsed(agent, session_id)
+            await self._begin_each(await fail_lapsed(self.engine, agent, session_id, self._delivery()))
             seen = await self.engine.history.newest(session_id)
-        for other in await sweep_session(self.engine, agent, session_id, delivery, seen=seen):
-            await self._begin(self.agents.named(other.session.agent_type), other, self._delivery())
+        await self._begin_each(await sweep_session(self.engine, agent, session_id, delivery, seen=seen))
         if any(run.arrived and run.effects == "open" for run in seen.runs):  # the effects may have changed the session
             return await self.engine.history.newest(session_id)
         return seen
@@ -396,13 +388,10 @@ class Executor(SessionVerbs):
         async for message in read_run(self.streams, self.sessions, session_id, run_id, after, idle):
             yield message
 
-    # --- internal -------------------------------------------------------------------------------------------------
-
     async def _complete_effects(self, session_id: str) -> None:
         """Complete the effects of a run whose worker died after the run's end, because readers of its stream wait for
         them."""
         if (session := await unfinished(self.engine, session_id)) is None:
             return
         agent = self.agents.named(session.agent_type)
-        for other in await sweep_session(self.engine, agent, session_id, self._delivery()):
-            await self._begin(self.agents.named(other.session.agent_type), other, self._delivery())
+        await self._begin_each(await sweep_session(self.engine, agent, session_id, self._delivery()))

@@ -218,8 +218,7 @@ class LocalExecutor(Executor):
             executed = await execute_run(self.engine, agent, claimed, delivery)
             if executed.row is None or executed.row.status == "paused":
                 self._watch_waits()
-            for other in executed.claims:
-                await self._begin(self.agents.named(other.session.agent_type), other, self._delivery())
+            await self._begin_each(executed.claims)
             return executed
         except LostClaimError as error:
             self._failures[claimed.run.run_id] = error
@@ -271,8 +270,7 @@ class LocalExecutor(Executor):
     async def _end_wait(self, row: Row) -> bool:
         """End the wait. Return whether its entry was dropped or moved."""
         try:
-            for claimed in await end_wait(self.engine, row, self._delivery()):
-                await self._begin(self.agents.named(claimed.session.agent_type), claimed, self._delivery())
+            await self._begin_each(await end_wait(self.engine, row, self._delivery()))
         except (AgentNotFoundError, StoreError) as error:
             logger.warning("the wait %s: %s", row.key.sort, error)
             return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from contextlib import suppress
 
 from helix.core.agents import AnyAgent
@@ -47,6 +48,12 @@ class SessionVerbs(ABC):
     def _delivery(self) -> Delivery:
         """Return the delivery for the current call, with its deadline."""
 
+    async def _begin_each(self, claims: Iterable[Claimed], delivery: Delivery | None = None) -> None:
+        """Begin the claimed runs. delivery: None for a new one each."""
+        for claimed in claims:
+            agent = self.agents.named(claimed.session.agent_type)
+            await self._begin(agent, claimed, delivery or self._delivery())
+
     async def interrupt(self, session_id: str, reason: str | None = None, *, run_id: str | None = None) -> bool:
         """Ask the run to stop, from any process. Return False if it is not running."""
         return await interrupt(self.engine, session_id, run_id, reason)
@@ -67,8 +74,7 @@ class SessionVerbs(ABC):
         """Fail a running, paused or interrupted session permanently, with its sub-agents. With `run_id`, do so only if
         that is its current run. A session that has ended stays as it is."""
         self.agents.know(agent)
-        for other in await abort(self.engine, agent, session_id, reason, self._delivery(), run_id=run_id):
-            await self._begin(self.agents.named(other.session.agent_type), other, self._delivery())
+        await self._begin_each(await abort(self.engine, agent, session_id, reason, self._delivery(), run_id=run_id))
 
     async def complete_call(self, token: str, value: JsonValue = None) -> None:
         """End a call that ends elsewhere (`ToolContext.later`) with its result, of at most 100,000 bytes. The run that goes
@@ -92,8 +98,8 @@ class SessionVerbs(ABC):
         delivery = self._delivery()
         answered = await end_call(self.engine, token, ending, delivery)
         if answered.claimed is not None:
-            for each in (answered.claimed, *await wake_parents(self.engine, answered.claimed.session, delivery)):
-                await self._begin(self.agents.named(each.session.agent_type), each, delivery)
+            woken = await wake_parents(self.engine, answered.claimed.session, delivery)
+            await self._begin_each([answered.claimed, *woken], delivery)
 
     async def can_resume(self, session_id: str) -> CanResumeResult:
         """Check whether `resume` can continue the session here. Its agent must be known to this executor."""

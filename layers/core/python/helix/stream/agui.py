@@ -12,15 +12,15 @@ from typing import Any, assert_never
 
 from helix.core.conversation import changes as ch
 from helix.core.conversation.conversation import Conversation
-from helix.core.conversation.items import Call, Step
+from helix.core.conversation.items import Step
 from helix.core.errors import InvalidInputError
-from helix.core.json import JsonObject, JsonValue, dumps
+from helix.core.json import JsonObject, JsonValue
 from helix.core.patches import apply
 from helix.core.usage import Usage
 from helix.core.wire import StreamMessage
-from helix.stream import ui_calls
+from helix.stream.agui_calls import Calls
 from helix.stream.agui_messages import AgUiMessages
-from helix.stream.agui_writers import Answers, Writer, answer_id, answer_of
+from helix.stream.agui_writers import Answers, Writer, answer_of
 from helix.stream.file_parts import agui_content
 from helix.stream.usage import usage_fields
 
@@ -28,16 +28,6 @@ PROTOCOL_VERSION = "1.0"
 ENVELOPE = frozenset(
     {"type", "session_id", "run_id", "agent_id", "agent_type", "step", "attempt", "sequence", "timestamp"}
 )
-ANSWER: JsonObject = {
-    "type": "object",
-    "properties": {
-        "approved": {"type": "boolean"},
-        "reason": {"type": "string"},
-        "arguments": {"type": "object"},
-        "data": {},
-    },
-    "required": ["approved"],
-}
 
 
 def pause_id(run_id: str) -> str:
@@ -71,13 +61,10 @@ class AgUiEncoder:
         self._out: list[JsonObject] = []
         self._time = 0
         self._run: Writer | None = None
-        self._asked: dict[str, JsonObject] = {}
-        self._own: set[str] = set()  # calls of tools that the run declared, which the reader executes
-        self._given = results or {}
+        self._calls = Calls(self._emit, self._talk, self._answers.owners, session_id, results or {})
         self._early: list[StreamMessage] = []  # messages of sub-agents, while no run of the root is open
         self._children: dict[str, Writer] = {}
         self._past: set[str] = set()  # runs of sub-agents that are closed
-        self._results: set[str] = set()  # calls whose results were sent
         self._retained: list[str] = []  # messages of an attempt that an interrupt cut off
         self._usage: dict[str, Usage] = {}  # the usage of the current run, by model
         self._output: JsonValue = None
@@ -184,8 +171,8 @@ class AgUiEncoder:
         return {"usage": entries} if entries else {}
 
     def _interrupts(self, run_id: str) -> list[JsonObject]:
-        if self._asked or self._own:  # a call of the reader's own tool is not an interrupt in AG-UI
-            return list(self._asked.values())
+        if self._calls.asked or self._calls.own:  # a call of the reader's own tool is not an interrupt in AG-UI
+            return list(self._calls.asked.values())
         return [{"id": pause_id(run_id), "reason": f"helix:{self._reason}"}]
 
     def _close_all(self) -> None:
@@ -208,7 +195,7 @@ class AgUiEncoder:
         about: dict[str, Any] = {"name": "", "parentToolCallId": ""}
         child = self._conversation.below.get(message.session_id)
         if child is not None and child.call is not None:
-            about = {"name": child.agent, "parentToolCallId": self._call_id(child.call)}
+            about = {"name": child.agent, "parentToolCallId": self._calls.shown_id(child.call)}
             parent = child.call.step.conversation.id
             parents = [one.run_id for one in self._children.values() if one.session_id == parent]
             about |= {"parentSubagentRunId": parents[-1]} if parents else {}
@@ -224,7 +211,7 @@ class AgUiEncoder:
         if kind == "fail":
             self._emit("SUBAGENT_ERROR", child, message=error or "the sub-agent failed")
             return
-        waits = [str(ask["id"]) for ask in self._asked.values() if ask.get("subagentRunId") == child.run_id]
+        waits = [str(ask["id"]) for ask in self._calls.asked.values() if ask.get("subagentRunId") == child.run_id]
         outcome: JsonObject = {"type": "success"}
         if status != "completed":
             outcome = {"type": "suspended", **({"interruptIds": list(waits)} if waits else {})}
@@ -345,14 +332,11 @@ class AgUiEncoder:
     def _call(self, writer: Writer, change: ch.CallChange) -> None:
         match change:
             case ch.CallStarted(call):
-                self._asked.pop(ui_calls.question_id(self._call_id(call), call.round), None)
-                self._show_call(writer, call)
-                self._show_answers(writer, call)
+                self._calls.start(writer, call)
             case ch.CallAsked(call):
-                self._show_call(writer, call)
-                self._ask(writer, call)
+                self._calls.ask(writer, call)
             case ch.CallEnded(call):
-                self._end_call(writer, call)
+                self._calls.end(writer, call)
             case ch.ChildBegan():
                 pass  # the first message of its run announces the sub-agent
             case ch.ChildEnded(_, child, end):
@@ -361,66 +345,3 @@ class AgUiEncoder:
                     self._end_child(one, kind, end.status, end.error)
             case _:
                 assert_never(change)
-
-    def _ask(self, writer: Writer, call: Call) -> None:
-        if call.kind == "elsewhere":  # the page cannot answer it
-            return
-        shown = self._call_id(call)
-        if call.declared:
-            self._own.add(shown)
-            return
-        about: JsonObject = {"id": shown, "reason": f"helix:{call.kind}", "toolCallId": shown}
-        about["metadata"] = {"tool": call.name}
-        if call.kind == "question":
-            about |= ui_calls.question_interrupt(shown, call)
-        elif call.kind != "client":
-            about |= {"responseSchema": ANSWER}
-        self._asked[str(about["id"])] = about | dict(writer.tag)
-
-    def _call_id(self, call: Call) -> str:
-        return ui_calls.shown_call(self._root, call.step.conversation.id, call.id)
-
-    def _show_call(self, writer: Writer, call: Call) -> None:
-        shown, arguments = self._call_id(call), dumps(call.arguments)
-        if self._talk.has_call(shown):
-            if self._talk.change_arguments(shown, arguments):
-                self._snapshot()
-            return
-        self._emit_call(call, shown, call.name, arguments, writer)
-
-    def _emit_call(self, call: Call, shown: str, name: str, arguments: str, writer: Writer) -> None:
-        step = call.step
-        parent = answer_id(step.conversation.id, step.step, step.attempt if step.state == "committed" else 0)
-        tag = self._answers.owners.setdefault(parent, writer.tag)
-        self._emit("TOOL_CALL_START", None, toolCallId=shown, toolCallName=name, parentMessageId=parent, **tag)
-        self._emit("TOOL_CALL_ARGS", None, toolCallId=shown, delta=arguments, **tag)
-        self._emit("TOOL_CALL_END", None, toolCallId=shown, **tag)
-        self._talk.add_call(parent, shown, name, arguments, tag)
-
-    def _show_answers(self, writer: Writer, call: Call) -> None:
-        """Show each answered round of questions as a call of its own with the answers, as the stored conversation does."""
-        for shown, asked in ui_calls.answered_rounds(self._call_id(call), call.questions):
-            if not self._talk.has_call(shown):
-                self._emit_call(call, shown, ui_calls.QUESTION, ui_calls.questions_text(asked), writer)
-                result = ui_calls.answers_message(shown, asked)
-                about = {"messageId": result["id"], "content": result["content"]}
-                self._emit("TOOL_CALL_RESULT", writer, toolCallId=shown, role="tool", **about)
-                self._talk.add_result(str(result["id"]), shown, result["content"], writer.tag)
-
-    def _end_call(self, writer: Writer, call: Call) -> None:
-        shown = self._call_id(call)
-        self._own.discard(shown)
-        self._asked.pop(shown, None)
-        self._asked.pop(ui_calls.question_id(shown, call.round), None)
-        if shown in self._results:
-            return
-        self._results.add(shown)
-        if not self._talk.has_call(shown):
-            self._show_call(writer, call)
-        self._show_answers(writer, call)
-        result = call.result if call.result is not None else call.error
-        content = agui_content(result if isinstance(result, str) else dumps(result), call.files)
-        result_id = self._given.get(shown) or f"{shown}/result"
-        if shown not in self._given:
-            self._emit("TOOL_CALL_RESULT", writer, messageId=result_id, toolCallId=shown, role="tool", content=content)
-        self._talk.add_result(result_id, shown, content, writer.tag)
