@@ -26,7 +26,7 @@ from tests.support_run import (
     told,
 )
 
-from helix import Confirmation, Image, LocalExecutor, MemoryStateStore, ScriptedModel, create_sub_agent_tool
+from helix import Confirmation, LocalExecutor, MemoryStateStore, ScriptedModel, create_sub_agent_tool
 from helix.adapters.memory_blobs import MemoryBlobs
 from helix.core.periods import TokenPeriod
 from helix.engine.engine import Settings
@@ -93,7 +93,7 @@ async def stopped_with_waiting(db: Path) -> None:
     async with LocalExecutor(db, model=ScriptedModel([gated(gate, "never")])) as executor:
         handle = await executor.execute(agent(), "hello", session_id=S, user_id="ann")
         await gate.reached()
-        secret: list[str | Image] = ["a secret that waits", png()]
+        secret: list[str | bytes] = ["a secret that waits", png()]
         await executor.execute(agent(), secret, session_id=S, user_id="ann", when_running="queue")
         await handle.interrupt(wait=True)
         gate.open()
