@@ -28,6 +28,7 @@ from tests.support_run import (
 
 from helix import Confirmation, LocalExecutor, MemoryStateStore, ScriptedModel, create_sub_agent_tool
 from helix.adapters.memory_blobs import MemoryBlobs
+from helix.core.files import Content
 from helix.core.periods import TokenPeriod
 from helix.engine.engine import Settings
 
@@ -93,8 +94,8 @@ async def stopped_with_waiting(db: Path) -> None:
     async with LocalExecutor(db, model=ScriptedModel([gated(gate, "never")])) as executor:
         handle = await executor.execute(agent(), "hello", session_id=S, user_id="ann")
         await gate.reached()
-        secret: list[str | bytes] = ["a secret that waits", png()]
-        await executor.execute(agent(), secret, session_id=S, user_id="ann", when_running="queue")
+        content: Content = ["a secret that waits", png()]
+        await executor.execute(agent(), content, session_id=S, user_id="ann", when_running="queue")
         await handle.interrupt(wait=True)
         gate.open()
         assert len((await executor.sessions.get(S)).inbox) == 1

@@ -137,11 +137,12 @@ class Walk {
       await this.during();
       await this.stop();
     } else {
-      // Over WebSocket it takes the run's place. A page that edits while it still reads would show both answers.
+      // A message waits for its own turn. Over HTTP an edit is refused; over WebSocket, a page that edits while it still reads
+      // would show both answers.
       const second = this.request(wire === "ws" ? "say" : ["say", "edit", "regenerate"][below(3)]);
       this.log.push([...second.words, "at once"]);
       const answered = this.sent(second.send);
-      if (wire !== "ws") await answered;
+      if (second.words[0] !== "say") await answered;
       await fetch(`${gates}/release`, { method: "POST", body: request.text });
       await answered;
     }

@@ -90,12 +90,11 @@ async def leave_message(
 
 
 def _may_wait(session: SessionRow, ask: ClaimInput, now: float) -> bool:
-    """Return whether the message waits, as far as the session's row says. A run whose worker died ends first."""
+    """Return whether the message may wait. A run whose worker died ends first. Between the end of a run and its effects,
+    only the inbox itself says whether older messages wait."""
     if session.status == "running":
         return not lapsed(session, now)
-    return (
-        session.status != DELETING and ask.when_running != "interrupt" and (session.inbox or session.status == "paused")
-    )
+    return session.status != DELETING and ask.when_running != "interrupt"
 
 
 async def has_older(engine: Engine, session: SessionRow, ask: ClaimInput) -> bool:

@@ -116,8 +116,7 @@ class Sessions:
         """Return the session. Raises `SessionNotFoundError`."""
         row = await self._existing(session_id)
         state = await self._state(row)
-        if not row.inbox and row.status != "running":
-            return state
+        # Between the end of a run and its effects, no other row says that messages wait.
         return state.model_copy(update={"inbox": await self.get_inbox(session_id)})
 
     async def get_inbox(self, session_id: str) -> list[WaitingMessage]:
