@@ -126,7 +126,7 @@ def test_nobody_sees_anothers_session(api: Api) -> None:
         ("[]", 400, "invalid_input", "the body must be a JSON object"),
         ({**HELLO, "key": "a"}, 400, "invalid_input", "the body has no field 'key': send the header Idempotency-Key"),
         ({**HELLO, "subscribe": True}, 400, "invalid_input", "the body has no field 'subscribe'"),
-        ({**HELLO, "tools": []}, 400, "invalid_message", "tools"),
+        ({**HELLO, "tools": [{"name": "map"}]}, 400, "invalid_frontend_tool", "accepts no tools of a front end"),
         ({"message": "hello"}, 400, "invalid_message", "agent"),
         ({**HELLO, "agent": "nobody"}, 404, "agent_not_found", "there is no agent 'nobody' here"),
         ({**HELLO, "session_id": "bob:1"}, 404, "session_not_found", "bob:1"),

@@ -1,5 +1,5 @@
-// Libraries that the first view can do without. Each is a file of its own, loaded when the first text that needs it is shown. Until
-// then, and where it cannot be loaded, the text is shown plain.
+// Libraries and views that the first view can do without. Each is a file of its own, loaded when it is first needed. Until then, and
+// where a library cannot be loaded, its texts are shown plain.
 import { signal } from "@preact/signals";
 
 /** They return HTML, or `undefined` for a text that it cannot show. */
@@ -8,17 +8,31 @@ type Markdown = typeof import("./markdown.ts");
 type Formula = (tex: string, block: boolean) => string | undefined;
 
 interface Extras {
+  timeline: typeof import("./timelineview.tsx");
+  cost: typeof import("./costview.tsx");
+  fleet: typeof import("./fleetview.tsx");
+  compare: typeof import("./compare.tsx");
+  palette: typeof import("./palette.tsx");
   markdown: Markdown;
   highlight: Highlight;
   formula: Formula;
 }
 
+export type Extra = keyof Extras;
+
 const loaders: { [K in keyof Extras]: () => Promise<Extras[K]> } = {
+  timeline: () => import("./timelineview.tsx"),
+  cost: () => import("./costview.tsx"),
+  fleet: () => import("./fleetview.tsx"),
+  compare: () => import("./compare.tsx"),
+  palette: () => import("./palette.tsx"),
   markdown: () => import("./markdown.ts"),
   highlight: async () => (await import("./highlight.ts")).highlight,
   formula: async () => (await import("./formula.ts")).formula,
 };
 const have: Partial<Extras> = {};
+/** Those that could not be loaded. */
+export const lost = signal<ReadonlySet<keyof Extras>>(new Set());
 const asked = new Set<keyof Extras>();
 
 /** Grows with each library that arrives. Whoever reads it is drawn again. */
@@ -39,6 +53,7 @@ async function load<K extends keyof Extras>(name: K): Promise<void> {
     have[name] = await loaders[name]();
     arrived.value++;
   } catch (error) {
-    console.warn(`The page could not load ${name}. It shows such texts plain.`, error);
+    lost.value = new Set([...lost.value, name]);
+    console.warn(`The page could not load ${name}.`, error);
   }
 }

@@ -4,7 +4,7 @@ import { said, service } from "./api.ts";
 import { ago, brief, clock, count, seconds } from "./format.ts";
 import { everybody, operator } from "./operator.ts";
 import { Empty, Icon, Problem, Text } from "./pieces.tsx";
-import { link, route } from "./route.ts";
+import { link } from "./route.ts";
 import type { Results } from "./wire.ts";
 
 type Fleet = Results["get_fleet"];
@@ -16,16 +16,6 @@ const LOOK_MS = 5_000;
 const PAGE = 20;
 /** Of one agent that was opened. */
 const MOST = 100;
-
-/** The entry in the list of sessions. */
-export function FleetEntry() {
-  if (!operator.value) return null;
-  return (
-    <a class="button fleet-entry" href={link.fleet()} aria-current={route.value.view === "fleet" ? "page" : undefined}>
-      <Icon name="fleet" /> Fleet
-    </a>
-  );
-}
 
 /** What is read again and again while the page is looked at. */
 function useFleet(agent: string | undefined) {

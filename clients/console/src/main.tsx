@@ -1,14 +1,13 @@
 import { render } from "preact";
 import { useEffect } from "preact/hooks";
 import { enter, local, open, phase } from "./api.ts";
-import { Compare } from "./compare.tsx";
 import { ConnectionState } from "./connection.tsx";
-import { FleetView } from "./fleetview.tsx";
-import { Help, listenToKeys } from "./keys.tsx";
+import { extra } from "./extras.ts";
+import { Loading } from "./loading.tsx";
+import { Help, listenToKeys, paletteOpen } from "./keys.tsx";
 import { keepFresh } from "./listing.ts";
 import { NewChat } from "./newchat.tsx";
 import { Empty } from "./pieces.tsx";
-import { Palette } from "./palette.tsx";
 import { route } from "./route.ts";
 import { SessionView } from "./sessionview.tsx";
 import { Sidebar } from "./sidebar.tsx";
@@ -52,14 +51,29 @@ function Console() {
       <Sidebar />
       <main id="main" tabIndex={-1}>
         {at.view === "session" && <SessionView key={at.id} id={at.id} tab={at.tab} call={at.call} />}
-        {at.view === "compare" && <Compare key={`${at.left} ${at.right}`} left={at.left} right={at.right} />}
-        {at.view === "fleet" && <FleetView key={at.agent} agent={at.agent} />}
+        {at.view === "compare" && <CompareView left={at.left} right={at.right} />}
+        {at.view === "fleet" && <Fleet agent={at.agent} />}
         {(at.view === "new" || at.view === "home") && <NewChat agent={at.view === "new" ? at.agent : undefined} />}
       </main>
       <Help />
-      <Palette />
+      {paletteOpen.value && <Palette />}
     </div>
   );
+}
+
+function CompareView(given: { left: string; right: string }) {
+  const view = extra("compare");
+  return view ? <view.Compare key={`${given.left} ${given.right}`} {...given} /> : <Loading name="compare" />;
+}
+
+function Fleet({ agent }: { agent: string | undefined }) {
+  const view = extra("fleet");
+  return view ? <view.FleetView key={agent} agent={agent} /> : <Loading name="fleet" />;
+}
+
+function Palette() {
+  const view = extra("palette");
+  return view ? <view.Palette /> : null;
 }
 
 render(<App />, document.getElementById("app") as HTMLElement);

@@ -63,10 +63,6 @@ function useSessions(words: string): [ListedSession[], string] {
 }
 
 export function Palette() {
-  return paletteOpen.value ? <Open /> : null;
-}
-
-function Open() {
   const [text, setText] = useState("");
   const [at, setAt] = useState(0);
   const [found, problem] = useSessions(text.trim());

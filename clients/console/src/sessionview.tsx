@@ -2,15 +2,18 @@
 import { useEffect, useState } from "preact/hooks";
 import { begin, said, service } from "./api.ts";
 import { Chat } from "./chat.tsx";
-import { CostView } from "./costview.tsx";
+import { extra } from "./extras.ts";
 import { brief, count, money } from "./format.ts";
 import { actions } from "./keys.tsx";
 import { refresh, sessions } from "./listing.ts";
+import { Loading } from "./loading.tsx";
 import { Dialog, Empty, Icon, Problem, Status, Text } from "./pieces.tsx";
 import { go, link, type Tab, TABS } from "./route.ts";
 import { opened, type OpenSession } from "./session.ts";
 import { StateView } from "./stateview.tsx";
-import { TimelineView } from "./timelineview.tsx";
+
+type Timelines = typeof import("./timelineview.tsx");
+type Costs = typeof import("./costview.tsx");
 
 const NAMES: Record<Tab, string> = { chat: "Chat", timeline: "Timeline", state: "State", cost: "Cost" };
 
@@ -50,9 +53,9 @@ export function SessionView({ id, tab, call }: { id: string; tab: Tab; call: str
       <Problem of={problem} pad />
       <div class={`panel ${tab}`} id="panel" role="tabpanel" aria-labelledby={`tab-${tab}`}>
         {tab === "chat" && <Chat session={session} target={call} />}
-        {tab === "timeline" && <TimelineView session={session} branch={setBranching} attempt={attempt} target={call} />}
+        {tab === "timeline" && <Timeline session={session} branch={setBranching} attempt={attempt} target={call} />}
         {tab === "state" && <StateView session={session} />}
-        {tab === "cost" && <CostView session={session} attempt={attempt} />}
+        {tab === "cost" && <Cost session={session} attempt={attempt} />}
       </div>
       <p class="unseen" aria-live="polite">
         {session.announced.value}
@@ -70,6 +73,16 @@ function titleOf(session: OpenSession): string {
   const { conversation } = session;
   const first = session.unread(conversation) === 0 ? conversation.items.find((item) => item.type === "user") : undefined;
   return first?.text.trim() || (session.stored.value?.agent_type ?? "…");
+}
+
+function Timeline(given: Parameters<Timelines["TimelineView"]>[0]) {
+  const view = extra("timeline");
+  return view ? <view.TimelineView {...given} /> : <Loading name="timeline" />;
+}
+
+function Cost(given: Parameters<Costs["CostView"]>[0]) {
+  const view = extra("cost");
+  return view ? <view.CostView {...given} /> : <Loading name="cost" />;
 }
 
 interface HeadGiven {

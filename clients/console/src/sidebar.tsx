@@ -1,10 +1,10 @@
 // The list of sessions.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { phase } from "./api.ts";
-import { FleetEntry } from "./fleetview.tsx";
 import { ago, count, money } from "./format.ts";
 import { helpOpen } from "./keys.tsx";
 import { choose, cursor, FILTERS, filter, loaded, more, problem, query, search, sessions } from "./listing.ts";
+import { operator } from "./operator.ts";
 import { Icon, Problem, Status, Text } from "./pieces.tsx";
 import { link, route } from "./route.ts";
 import type { ListedSession } from "./wire.ts";
@@ -62,6 +62,15 @@ export function Sidebar() {
       <FleetEntry />
       <List />
     </nav>
+  );
+}
+
+function FleetEntry() {
+  if (!operator.value) return null;
+  return (
+    <a class="button fleet-entry" href={link.fleet()} aria-current={route.value.view === "fleet" ? "page" : undefined}>
+      <Icon name="fleet" /> Fleet
+    </a>
   );
 }
 

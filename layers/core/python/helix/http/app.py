@@ -31,8 +31,8 @@ from helix.core.json import JsonObject
 from helix.core.refusals import http_status, refusal_of
 from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow
-from helix.http.answers import confirmation_of, only_question
 from helix.http.bodies import MAX_BODY_BYTES, MAX_USED_BYTES, Body, check_json, check_origin, read_body, used_part
+from helix.http.confirmations import confirmation_of, only_question
 from helix.http.downloads import file_response
 from helix.http.messages import agui_conversation, ui_conversation
 from helix.http.requests import Ask, agui_request, plain_request, ui_request
