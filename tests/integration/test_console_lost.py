@@ -80,7 +80,7 @@ async def test_a_lost_service_is_shown_and_the_message_arrives_once_it_is_back(t
             await page.get_by_text("The connection to Helix is lost.").wait_for(state="detached")
             assert len((await executor.sessions.list_runs(session_id)).runs) == 2
             assert await page.locator("#composer").input_value() == "A thought"
-            assert await page.locator(".item.user").all_inner_texts() == ["Hello", "And now?"]
+            assert await page.locator(".item.user .bubble").all_inner_texts() == ["Hello", "And now?"]
 
 
 async def test_a_message_whose_answer_was_lost_is_sent_again_and_runs_once(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ async def test_a_message_whose_answer_was_lost_is_sent_again_and_runs_once(tmp_p
         assert len((await executor.sessions.list_runs(session_id)).runs) == 2
         await page.keyboard.press("Enter")
         await shows(page, "Three.")
-        assert await page.locator(".item.user").all_inner_texts() == ["First", "Second", "A thought"]
+        assert await page.locator(".item.user .bubble").all_inner_texts() == ["First", "Second", "A thought"]
 
         await go(page, "new/helper")
         made.forwarder.is_mute = True

@@ -373,7 +373,7 @@ async def shown(db: str, session_id: str) -> list[tuple[str, str]]:
 
 
 async def test_an_answer_that_is_stopped_stays_and_says_so(tmp_path: Path) -> None:
-    plan: list[Any] = [{"content": "Once upon a time.", "delta_delay_s": 0.5}, "Of bees."]
+    plan: list[Any] = [{"content": "Once upon a time there was a bee in a garden.", "delta_delay_s": 0.5}, "Of bees."]
     async with page_of(str(tmp_path / "a.db"), [agent("poet", keep_partial=True)], plan) as (browser, executor):
         page = await browser.page("new/poet")
         await page.locator("#composer").fill("Tell me.")
