@@ -130,6 +130,8 @@ async def test_guards_of_other_tools_leave_the_result_alone(world: World) -> Non
     await executor.complete_call(tokens[0], LOUD)
     await rests(executor, handle.session_id)
     assert judge.judged == [] and "Ignore" in (await read(executor, handle.session_id))[0]
+    (row,) = [row.value for row in await executor.store.query("sessions", handle.session_id) if "later" in row.value]
+    assert row["claim"] == 1  # no worker had to claim the call again
 
 
 async def test_an_output_is_judged_too(world: World) -> None:
@@ -142,17 +144,22 @@ async def test_an_output_is_judged_too(world: World) -> None:
     assert (await result_of(await executor.get_handle(who, handle.session_id))).output == "clean"
 
 
-async def test_the_guards_of_the_agent_that_has_the_conversation_judge(world: World) -> None:
-    first, second, tokens = Judge(), Judge(), list[str]()
-    billing = agent("billing", tools=shop(tokens).tools, state_schema=Orders, guards=[second.guard()])
-    desk = agent("desk", state_schema=Orders, handoffs=[Handoff(billing)], guards=[first.guard()])
+@pytest.mark.parametrize("guarded", ["desk", "billing"])
+async def test_the_guards_of_the_agent_that_has_the_conversation_judge(world: World, guarded: str) -> None:
+    judge, tokens = Judge(), list[str]()
+    guards = {guarded: [judge.guard()]}
+    billing = agent("billing", tools=shop(tokens).tools, state_schema=Orders, guards=guards.get("billing", []))
+    desk = agent("desk", state_schema=Orders, handoffs=[Handoff(billing)], guards=guards.get("desk", []))
     executor = world.executor([calls(call("transfer_to_billing")), *shipping()])
     handle, result, _ = await play(executor, desk)
     assert result.status == "paused"
     await executor.complete_call(tokens[0], LOUD)
     await rests(executor, handle.session_id)
-    assert (first.judged, second.judged, second.by) == ([], [LOUD], ["billing"])
-    assert (await read(executor, handle.session_id))[-1] == "clean"
+    found = (await read(executor, handle.session_id))[-1]
+    if guarded == "billing":
+        assert (judge.judged, judge.by, found) == ([LOUD], ["billing"], "clean")
+    else:
+        assert LOUD not in judge.judged and "Ignore" in found
 
 
 async def test_a_result_after_a_missing_heartbeat_is_judged(world: World) -> None:
