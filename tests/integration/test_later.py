@@ -1,4 +1,4 @@
-"""Calls that end elsewhere: their results, lost, late, repeated and forged, and the waits for them."""
+"""Calls that end elsewhere: their results, lost, late, repeated and forged."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from tests.support_later import GO_ON, Orders, rests, shipping, shop
 from tests.support_run import (
     Gate,
     Text,
@@ -24,48 +25,15 @@ from tests.support_run import (
     results,
 )
 
-from helix import Agent, CallEndedError, Confirmation, InvalidCallTokenError, ToolContext, create_tool_context, tool
-from helix.core.elsewhere import MAX_TOKENS, CallToken
+from helix import CallEndedError, InvalidCallTokenError, ToolContext, create_tool_context, tool
+from helix.core.elsewhere import CallToken
 from helix.core.errors import DefinitionError, InvalidInputError
 from helix.core.tools import create_sub_agent_tool
-from helix.ports.state_store import Update
-from helix.services.waits import read_waits
-
-SOON_S = 1.0
-GO_ON = "Goes on."
 
 
 class Receipt(BaseModel):
     number: int
     paid: bool = True
-
-
-class Orders(BaseModel):
-    sent: list[str] = []
-
-
-def shop(tokens: list[str], *, wait: dict[str, Any] | None = None, **options: Any) -> Agent[Any, Any]:
-    """Return an agent with a tool that hands its token out, in `tokens`."""
-
-    @tool(later=True, **options)
-    async def ship(text: str, ctx: ToolContext[Orders]) -> None:
-        """Ship an order."""
-        ctx.update_state(lambda state: state.sent.append(text))
-        tokens.append(await ctx.later(**(wait or {})))
-
-    return agent(tools=[ship], state_schema=Orders)
-
-
-def shipping(*after: Any) -> list[Any]:
-    return [calls(call("ship", text="A7")), *(after or (GO_ON,))]
-
-
-async def rests(executor: Any, session_id: str, *statuses: str) -> Any:
-    async def at_rest() -> bool:
-        return (await executor.sessions.get(session_id)).status in (statuses or ("completed", "failed"))
-
-    await eventually(at_rest)
-    return await executor.sessions.get(session_id)
 
 
 async def test_another_system_ends_a_call(world: World) -> None:
@@ -319,78 +287,6 @@ async def test_a_result_that_does_not_fit_leaves_the_call_waiting(world: World) 
     assert results(await history(executor, handle.session_id)) == ['{"number":7,"paid":true}']
 
 
-async def test_a_person_cannot_answer_in_the_place_of_the_system(world: World) -> None:
-    tokens: list[str] = []
-    who, executor = shop(tokens), world.executor(shipping())
-    handle, result, _ = await play(executor, who)
-    for approved in (True, False):
-        given = Confirmation(result.pending[0].call_id, approved=approved, data={"forged": True})
-        with pytest.raises(InvalidInputError, match="token"):
-            await executor.resume(who, handle.session_id, confirmation=given)
-    assert (await executor.sessions.get(handle.session_id)).status == "paused"
-
-
-@pytest.mark.parametrize("policy", ["deny", "fail"])
-async def test_a_wait_that_is_too_long_ends(world: World, policy: str) -> None:
-    tokens: list[str] = []
-    executor = world.executor(shipping())
-    wait = {"timeout_s": SOON_S, "on_timeout": policy, "heartbeat_s": 60}
-    handle, result, _ = await play(executor, shop(tokens, wait=wait))
-    assert result.pending[0].expires_at is not None
-    state = await rests(executor, handle.session_id)
-    assert (state.status, state.custom_state) == ("completed" if policy == "deny" else "failed", {"sent": []})
-    assert '"status":"unknown"' in results(await history(executor, handle.session_id))[0]
-    with pytest.raises(CallEndedError):
-        await executor.complete_call(tokens[0], "shipped")
-    assert [page async for page in read_waits(executor.store)] == []
-
-
-async def test_heartbeats_prolong_the_wait(world: World) -> None:
-    tokens: list[str] = []
-    executor = world.executor(shipping())
-    handle, result, _ = await play(executor, shop(tokens, wait={"heartbeat_s": SOON_S}, on_unknown="skip"))
-    deadline = result.pending[0].expires_at
-    assert deadline is not None
-    for _ in range(6):
-        await asyncio.sleep(SOON_S / 3)
-        moved = await executor.prolong_call(tokens[0])
-        assert moved is not None and moved > deadline
-        deadline = moved
-    assert (await executor.sessions.get(handle.session_id)).status == "paused"
-    await rests(executor, handle.session_id)
-    assert '"status":"unknown"' in results(await history(executor, handle.session_id))[0]
-
-
-async def test_a_missing_heartbeat_runs_the_tool_again_and_both_tokens_work(world: World) -> None:
-    tokens: list[str] = []
-    executor = world.executor(shipping())
-    handle, _, _ = await play(executor, shop(tokens, wait={"heartbeat_s": SOON_S}))
-    await eventually(lambda: asyncio.sleep(0, len(tokens) == 2))
-    await rests(executor, handle.session_id, "paused")
-    assert len(set(tokens)) == 2
-    await executor.complete_call(tokens[0], "shipped")
-    state = await rests(executor, handle.session_id)
-    assert state.custom_state == {"sent": ["A7"]}
-    await executor.complete_call(tokens[1], "shipped")
-    with pytest.raises(CallEndedError):
-        await executor.complete_call(tokens[1], "twice")
-
-
-async def test_a_missing_heartbeat_may_ask_a_person_and_the_result_may_still_come(world: World) -> None:
-    tokens: list[str] = []
-    executor = world.executor(shipping())
-    handle, _, _ = await play(executor, shop(tokens, wait={"heartbeat_s": SOON_S}, on_unknown="ask"))
-
-    async def asks() -> bool:
-        state = await executor.sessions.get(handle.session_id)
-        return [each.kind for each in state.pending] == ["unknown"]
-
-    await eventually(asks)
-    await executor.complete_call(tokens[0], "shipped")
-    await rests(executor, handle.session_id)
-    assert results(await history(executor, handle.session_id)) == ["shipped"]
-
-
 async def test_a_sub_agents_call_ends_elsewhere(world: World) -> None:
     tokens: list[str] = []
     child = shop(tokens)
@@ -453,21 +349,3 @@ async def test_unit_tests_of_tools_get_a_token() -> None:
     for wrong in mistakes:
         with pytest.raises(InvalidInputError, match=f"ctx.later: {next(iter(wrong))}"):
             await context.later(**wrong)
-
-
-async def test_a_call_keeps_its_newest_tokens(quick_world: World) -> None:
-    tokens: list[str] = []
-    executor = quick_world.executor(shipping())
-    handle, _, _ = await play(executor, shop(tokens, wait={"heartbeat_s": SOON_S}))
-    rows = await executor.store.query("sessions", handle.session_id)
-    (key,) = [row.key for row in rows if "later" in row.value]
-    full = {"later": {"hashes": [f"{n:064}" for n in range(MAX_TOKENS)], "heartbeat_s": SOON_S}}
-    await executor.store.transact("fill", [Update(key, set=full)])
-    await eventually(lambda: asyncio.sleep(0, len(tokens) == 2))
-    await rests(executor, handle.session_id, "paused")
-    (value,) = await executor.store.get([key])
-    wanted = [*(f"{n:064}" for n in range(1, MAX_TOKENS)), CallToken.parse(tokens[1]).secret_hash]
-    assert value is not None and value["later"]["hashes"] == wanted
-    with pytest.raises(InvalidCallTokenError):
-        await executor.complete_call(tokens[0], "shipped")
-    await executor.complete_call(tokens[1], "shipped")

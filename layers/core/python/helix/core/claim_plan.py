@@ -252,20 +252,21 @@ def plan_claim(
 
 def close(rows: OpenRows, now: float) -> list[tuple[int, CallRow]]:
     """Return (index, closed row) for each call without a result. A result that came with the answer, or from elsewhere, is
-    used if there is one. Otherwise the result is `unknown` if the call was claimed, waits for another system or its outcome
-    awaits a decision, `not_answered` if its tool asked a question, and `not_executed` if not."""
+    used if there is one, unless guards have not judged it. Otherwise the result is `unknown` if the call was claimed, waits
+    for another system, has an unjudged result or its outcome awaits a decision, `not_answered` if its tool asked a
+    question, and `not_executed` if not."""
     closed = []
     for place, (request, row) in enumerate(zip(rows.answer.tool_calls, rows.calls, strict=True)):
         if row is not None and row.state == "done":
             continue
-        begun = row is not None and (row.state == "claimed" or row.ask in ("unknown", "elsewhere"))
-        if row is not None and row.content is not None:  # from elsewhere, while the tool ran
+        begun = row is not None and (row.state == "claimed" or row.ask in ("unknown", "elsewhere") or row.is_unjudged)
+        if row is not None and row.content is not None and not row.is_unjudged:  # from elsewhere, while the tool ran
             closed.append(
                 (place, row.ended(row.content, bool(row.success), "answer", row.ended_at or now, deadline=None))
             )
             continue
         known = rows.answer.resolved.get(request.id)
-        asks = row is not None and row.state != "claimed" and bool(row.questions) and row.ask != "unknown"
+        asks = row is not None and not begun and bool(row.questions)
         content, success = known or (dumps(UNKNOWN if begun else NOT_ANSWERED if asks else NOT_EXECUTED), False)
         done = CallRow(
             call_id=request.id,

@@ -148,7 +148,7 @@ class CallRow(Stored):
     """The step that the call belongs to."""
     state: Literal["asked", "approved", "claimed", "done"]
     """`asked` (the call waits for a person, a client or another system), `approved` (it has its approval, or the answers to
-    its questions, or the client's result, which guards have not judged yet), `claimed` or `done`."""
+    its questions, or a result from outside, which guards have not judged yet), `claimed` or `done`."""
     inline: bool = False
     """Whether the function that called the model also executes this call, where functions execute calls."""
     ask: Literal["approval", "client", "unknown", "question", "elsewhere"] | None = None
@@ -193,8 +193,8 @@ class CallRow(Stored):
     confirmation: JsonObject | None = None
     """The data that a person supplied with the approval. The tool reads it as `ctx.confirmation`."""
     content: str | None = None
-    """The text of the result. None until the call is `done`, unless a client has sent the result and guards judge it, or
-    another system has ended the call while its tool still runs."""
+    """The text of the result. None until the call is `done`, unless a client or another system has sent the result and
+    guards judge it, or another system has ended the call while its tool still runs."""
     files: list[StoredFile] = Field(default_factory=list)
     """The files that the tool returned, by their place in `content`, in the short form of `core.compact`. The session
     holds them."""
@@ -219,7 +219,13 @@ class CallRow(Stored):
     child: ChildRef | None = None
     """The ids of the sub-agent that executes the call. None for other tools."""
     ended_at: float | None = None
-    """The time at which the result was stored (Unix seconds). None until the call is `done`."""
+    """The time at which the result was stored (Unix seconds). None without a result, and while guards have not judged
+    it."""
+
+    @property
+    def is_unjudged(self) -> bool:
+        """Whether the call has a result that guards must judge before it is final."""
+        return self.state != "done" and self.content is not None and self.ended_at is None
 
     def ended(self, content: str, success: bool, by: ResultSource, now: float, **more: Any) -> Self:
         """Return the row of the call with its result. `more`: other fields that change with it."""

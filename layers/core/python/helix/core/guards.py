@@ -80,7 +80,8 @@ class Guard:
     call: GuardFunction | AnyAgent | None = None
     """Judges the arguments of each valid call before it is executed or shown to a person."""
     result: GuardFunction | None = None
-    """Judges the result of each tool that Helix executed before it is stored."""
+    """Judges the result of each tool before it is final: of tools that Helix or a client executed, and of calls that ended
+    elsewhere."""
     output: GuardFunction | AnyAgent | None = None
     """Judges the text of each answer, and the output, before they are stored."""
     tools: Sequence[str] = ()
@@ -121,6 +122,13 @@ class Guard:
         """Return whether the guard judges this place. `tool_name`: the tool of a call or a result."""
         limited = bool(self.tools) and place in ("call", "result")
         return getattr(self, place) is not None and (not limited or tool_name in self.tools)
+
+
+def judges_result(agent: AnyAgent, tool_name: str) -> bool:
+    """Return whether guards of the agent judge the tool's result, also if it only becomes an output (`finish_with`)."""
+    tool = agent.find_tool(tool_name)
+    finishes = tool is not None and tool.finish_with
+    return any(guard.judges("result", tool_name) or (finishes and guard.judges("output")) for guard in agent.guards)
 
 
 def is_judge(function: object) -> bool:

@@ -65,8 +65,16 @@ def unended(row: CallRow) -> When:
 
 
 def ended_early(row: CallRow, now: float) -> CallRow | None:
-    """Return the row of a call, which has not ended, with the result that came while its tool ran. None: none came."""
-    if row.content is None:
+    """Return the row of a call, which has not ended, with the result that came while its tool ran. None: none came, or
+    guards must judge it first."""
+    if row.content is None or row.is_unjudged:
         return None
     done = row.ended(row.content, bool(row.success), "answer", row.ended_at or now)
     return done.model_copy(update={"ask": None, "deadline": None, "confirmation": None})
+
+
+def to_judge(row: CallRow) -> CallRow:
+    """Return the row of a call with a result from outside, ready for the worker whose guards judge it. The deaths of
+    workers that executed the tool do not count for the guards, or the result could be lost."""
+    changes = {"state": "approved", "by": None, "ended_at": None, "owner": None, "ask": None, "deadline": None}
+    return row.model_copy(update={**changes, "deaths": 0})

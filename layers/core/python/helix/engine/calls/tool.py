@@ -17,7 +17,7 @@ from helix.core.messages import EditedArguments, ToolCallRequest
 from helix.core.prompt import BY_GUARD, UNKNOWN, crashed_result
 from helix.core.tools import AnyTool, reminders_of
 from helix.core.verdicts import MAX_REASON, Verdict, about, replacement
-from helix.engine.calls.elsewhere import Leaving, ended_early, unended
+from helix.engine.calls.elsewhere import Leaving, ended_early, to_judge, unended
 from helix.engine.calls.outcome import outcome_row
 from helix.engine.calls.runner import ToolOutcome, run_tool
 from helix.engine.claims.liveness import HeldClaim, call_claim, release
@@ -234,7 +234,7 @@ async def _acquire_call(
         early = ended_early(row, run.now())
         new = early or _unknown_outcome(run, row, run.find_tool(request.name))
         # The condition includes the deadline, so a holder that renews its claim in the meantime keeps it.
-        same = unended(row) if early is None else as_read(row)
+        same = unended(row) if row.content is None else as_read(row)
         when = When(equal={**same.equal, "deadline": row.deadline})
     put = call_put(view.key(request.id), new, when)
     check = Check(session_key(session.session_id), held_by_run(run.run_id))
@@ -342,25 +342,28 @@ async def _execute(run: RunContext, view: StepView, call: ToolStarted, state: Js
 
 
 def _given_result(row: CallRow) -> ToolOutcome | None:
-    """Return the result that the client has sent, as the outcome of the call. None: the call has to be executed."""
+    """Return the result that a client or another system has sent, as the outcome of the call. None: the call has to be
+    executed."""
     if row.content is None:
         return None
-    return ToolOutcome(row.content, bool(row.success), plain=row.plain)
+    return ToolOutcome(row.content, bool(row.success), plain=row.plain, patches=row.patches)
 
 
 async def _record(run: RunContext, view: StepView, row: CallRow, done: CallRow) -> Progress:
     """4: record the result or the questions, on condition that this worker still holds the claim. Otherwise the outcome
-    is discarded. A result that came from elsewhere while the tool ran takes the place of the tool's."""
-    put = call_put(view.key(row.call_id), done, as_read(row) if done.later is None else unended(row))
+    is discarded. A result that came from elsewhere while the tool ran takes the place of the tool's. If guards must judge
+    it, the call is claimed again for that."""
+    may_end_early = done.later is not None and row.content is None
+    put = call_put(view.key(row.call_id), done, unended(row) if may_end_early else as_read(row))
     recorded = await commit(run.engine, "call_result", [put], lambda: _row_matches(run.engine, put.key, done))
-    if not recorded and done.later is not None:
+    if not recorded and may_end_early:
         early = await _read_early(run, put.key, row)
         if early is None:
             return "again"
         done = early.model_copy(update={"patches": done.patches if early.success else [], "usage": done.usage})
         put = call_put(put.key, done, as_read(row))
         recorded = await commit(run.engine, "call_result", [put], lambda: _row_matches(run.engine, put.key, done))
-    if recorded:
+    if recorded and done.state != "approved":
         if done.state == "asked":
             show(run, CallWaits(done, view.rows.answer))
             return "asked"
@@ -376,4 +379,6 @@ async def _read_early(run: RunContext, key: Key, row: CallRow) -> CallRow | None
     stored = None if value is None else CallRow.read(key.partition, key.sort, value)
     if stored is None or (stored.state, stored.owner, stored.claim) != ("claimed", row.owner, row.claim):
         return None
+    if stored.is_unjudged:
+        return to_judge(stored)
     return ended_early(stored, run.now())

@@ -20,6 +20,7 @@ from helix.core.errors import (
     InvalidInputError,
     StaleStateError,
 )
+from helix.core.guards import judges_result
 from helix.core.handles import Confirmation
 from helix.core.json import JsonObject, JsonValue, check_json, check_text, dumps, loads
 from helix.core.messages import CallResponse, EditedArguments, ToolCallRequest
@@ -28,6 +29,7 @@ from helix.core.prompt import UNKNOWN
 from helix.core.questions import with_answers, with_defaults
 from helix.core.session_row import SessionRow
 from helix.engine.calls.children import call_place
+from helix.engine.calls.elsewhere import to_judge
 from helix.engine.claims.claim import Claimed, claim
 from helix.engine.claims.liveness import DEAD
 from helix.engine.engine import Engine
@@ -162,10 +164,8 @@ def _responded(agent: AnyAgent, row: CallRow, confirmation: Confirmation | Expir
         new = _expired(row, now)
     else:
         new = _answered(row, confirmation, now)
-        if row.ask == "client" and any(guard.result is not None for guard in agent.guards):
-            new = new.model_copy(
-                update={"state": "approved", "by": None, "ended_at": None}
-            )  # a worker judges the result
+        if row.ask == "client" and judges_result(agent, row.tool_name):
+            new = to_judge(new)
         if confirmation.arguments is not None:
             new = _edited(agent, row, new, confirmation, now)
         if row.ask is not None and (row.ask != "question" or not confirmation.approved):

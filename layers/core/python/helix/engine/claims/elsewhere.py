@@ -1,7 +1,8 @@
 """Results, failures and heartbeats of calls that end elsewhere (docs/protocol.md#calls-that-end-elsewhere).
 
 Law: the token is the only credential. The first result is final: the same result again is acknowledged, another one is
-refused. One transaction writes the result and claims the run that goes on.
+refused. One transaction writes the result and claims the run that goes on. If guards judge results, a worker of that run
+judges it before it is final.
 """
 
 from __future__ import annotations
@@ -9,15 +10,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from helix.core.agents import AnyAgent
-from helix.core.call_results import MAX_RESULT_BYTES, result_content
+from helix.core.call_results import MAX_RESULT_BYTES, parsed_content, result_content
 from helix.core.delivery import Delivery
 from helix.core.elsewhere import CallEndedError, CallEnding, CallToken, InvalidCallTokenError
 from helix.core.entries import CallRow, parse_entry
 from helix.core.errors import InvalidInputError, StaleStateError
+from helix.core.guards import judges_result
 from helix.core.json import check_json, check_text, text_size
 from helix.core.row_keys import message_sort
 from helix.core.session_row import SessionRow
-from helix.engine.calls.elsewhere import unended
+from helix.core.verdicts import hash_of
+from helix.engine.calls.elsewhere import to_judge, unended
 from helix.engine.calls.runner import ResultError, checked_result
 from helix.engine.claims.confirm import Answered, write_answer
 from helix.engine.engine import Engine
@@ -36,6 +39,17 @@ class _Found(NamedTuple):
     """The row of the call, which has the token."""
 
 
+class _Result(NamedTuple):
+    """A result as the call's row stores it."""
+
+    content: str
+    """The content of the result, as `CallRow.content`."""
+    success: bool
+    """Whether the other system reports success."""
+    plain: bool
+    """Whether `content` is a string as it was sent, as `CallRow.plain`."""
+
+
 async def end_call(engine: Engine, text: str, ending: CallEnding, delivery: Delivery) -> Answered:
     """End the call that has this token.
 
@@ -48,12 +62,13 @@ async def end_call(engine: Engine, text: str, ending: CallEnding, delivery: Deli
         agent = engine.agents(found.session.agent_type)
         active = engine.find_agent(agent, found.session.active_agent)
         content, plain = _content(active, found.row, ending)
-        result = {"content": content, "success": ending.error is None, "plain": plain}
+        result = _Result(content, ending.error is None, plain)
         if found.row.state == "done" or found.row.content is not None:
             _check_same(found, result)
             return Answered(token.session_id, None)
         _check_open(found, token)
-        answered = await _write(engine, agent, found, result, delivery)
+        judged = judges_result(active, found.row.tool_name)
+        answered = await _write(engine, agent, found, result, judged, delivery)
         if answered is not None:
             return answered
     raise StaleStateError(f"session {token.session_id!r} keeps changing: send the result again")
@@ -109,10 +124,18 @@ def _content(agent: AnyAgent, row: CallRow, ending: CallEnding) -> tuple[str, bo
     return checked or (result_content(ending.value, True), isinstance(ending.value, str))
 
 
-def _check_same(found: _Found, result: dict[str, object]) -> None:
+def _check_same(found: _Found, result: _Result) -> None:
+    """Raise `CallEndedError` if the call got another result. The first verdict has the hash of the result as it came. A
+    refused result is a failure, so its row does not tell whether a success or a failure was sent."""
     row = found.row
     by_token = row.by == "answer" or row.state != "done"
-    if not by_token or (row.content, bool(row.success)) != (result["content"], result["success"]):
+    if row.verdicts:
+        sent = result.content if result.plain else parsed_content(result.content)
+        refused = any(verdict.refuses for verdict in row.verdicts)
+        is_same = hash_of(sent) == row.verdicts[0].hash and (refused or bool(row.success) == result.success)
+    else:
+        is_same = (row.content, bool(row.success)) == (result.content, result.success)
+    if not by_token or not is_same:
         raise _ended(found, "it has another result")
 
 
@@ -130,17 +153,20 @@ def _ended(found: _Found, why: str) -> CallEndedError:
 
 
 async def _write(
-    engine: Engine, agent: AnyAgent, found: _Found, result: dict[str, object], delivery: Delivery
+    engine: Engine, agent: AnyAgent, found: _Found, result: _Result, judged: bool, delivery: Delivery
 ) -> Answered | None:
-    """Write the result. While the tool runs, its worker adds what the tool changed. None: the rows have changed."""
+    """Write the result. While the tool runs, its worker adds what the tool changed. `judged`: guards must judge the result
+    before it is final. None: the rows have changed."""
     session, key, row = found
     now = engine.clock.now()
     if row.state == "claimed":
-        early = Update(key, set={**result, "ended_at": now}, when=unended(row))
+        marks = {"deaths": 0} if judged else {"ended_at": now}
+        early = Update(key, set={**result._asdict(), **marks}, when=unended(row))
         if await commit(engine, "end_call_early", [exists(session), early], no_outcome_check):
             return Answered(session.session_id, None)
         return None
-    done = row.ended(str(result["content"]), bool(result["success"]), "answer", now)
-    patches = row.patches if done.success else []
-    done = done.model_copy(update={"plain": result["plain"], "ask": None, "deadline": None, "patches": patches})
-    return await write_answer(engine, agent, session, call_put(key, done, as_read(row)), delivery)
+    patches = row.patches if result.success else []
+    changes = {"plain": result.plain, "ask": None, "deadline": None, "patches": patches}
+    done = row.ended(result.content, result.success, "answer", now, **changes)
+    put = call_put(key, to_judge(done) if judged else done, as_read(row))
+    return await write_answer(engine, agent, session, put, delivery)
