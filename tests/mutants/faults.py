@@ -84,8 +84,8 @@ FAULTS = (
     Fault(
         "core: a call that waits for a ruling is closed as not executed",
         "core/claim_plan.py",
-        'begun = row is not None and (row.state == "claimed" or row.ask in ("unknown", "elsewhere"))',
-        'begun = row is not None and row.state == "claimed"',
+        'begun = row is not None and (row.state == "claimed" or row.ask in ("unknown", "elsewhere") or row.is_unjudged)',
+        'begun = row is not None and (row.state == "claimed" or row.is_unjudged)',
         [*_unit("closing"), *_runs("resume", "answers", "answers_again")],
     ),
     Fault(
