@@ -215,6 +215,7 @@ SERVICES = {
     "aliases": "lambda",
     "sweep": "lambda",
     "metrics": "cloudwatch",
+    "guardrails": "bedrock",
 }
 """The short names of the resources that rights are on, and the service of each one's actions."""
 

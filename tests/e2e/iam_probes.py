@@ -61,6 +61,11 @@ async def an_inline_tool_that_returns_a_file(bench: Bench) -> Json:
     return payload(await bench.claimed(use(call("draw", of=bench.fresh())), agent="swift"))
 
 
+@probe("call_model", guardrails="ApplyGuardrail")
+async def a_call_that_a_guardrail_judges(bench: Bench) -> Json:
+    return payload(await bench.claimed(use(call("add", amount=1)), agent="shielded"))
+
+
 # --- call_tool -----------------------------------------------------------------------------------------------------------
 
 
@@ -73,6 +78,12 @@ async def a_tool(bench: Bench) -> Json:
 @probe("call_tool", objects="GetObject PutObject")
 async def a_tool_with_a_large_state(bench: Bench) -> Json:
     place, (call_id,) = await bench.staged(use(call("grow", size=LARGE)), state={"notes": {"before": noise(LARGE)}})
+    return of_call(place, call_id)
+
+
+@probe("call_tool", guardrails="ApplyGuardrail")
+async def a_result_that_a_guardrail_judges(bench: Bench) -> Json:
+    place, (call_id,) = await bench.staged(use(call("look", topic="x")), agent="shielded")
     return of_call(place, call_id)
 
 

@@ -47,6 +47,7 @@ NAMES = {
     r":secret:helix-test-metrics-\w+$": "token",
     r":function:helix-test-\*-call_model:live$": "aliases",
     r":function:helix-test-sweep:live$": "sweep",
+    r":bedrock:\*:[^:]*:guardrail(?:-profile)?/\*$": "guardrails",
 }
 UNSEEN: dict[str, str] = {
     r".*: logs:\w+ on log": "the emulator takes a function's log from its process, not from CloudWatch Logs",

@@ -283,6 +283,24 @@ def requests_count_as_encrypted(desk: Desk) -> None:
         raise AssertionError(f"denied: {error}") from error
 
 
+def guardrails_have_arns(desk: Desk) -> None:
+    credentials, name = desk.name(), desk.name()
+    iam = desk.client("iam")
+    iam.create_user(UserName=credentials)
+    allow = {"Effect": "Allow", "Action": "bedrock:ApplyGuardrail", "Resource": f"arn:aws:bedrock:*:*:guardrail/{name}"}
+    document = json.dumps({"Version": "2012-10-17", "Statement": [allow]})
+    iam.put_user_policy(UserName=credentials, PolicyName="apply", PolicyDocument=document)
+    key = iam.create_access_key(UserName=credentials)["AccessKey"]
+    keys = {"aws_access_key_id": key["AccessKeyId"], "aws_secret_access_key": key["SecretAccessKey"]}
+    codes = {}
+    for guardrail in (name, f"arn:aws:bedrock:{REGION}:{ACCOUNT}:guardrail/{name}", "another"):
+        asked = {"guardrailIdentifier": guardrail, "guardrailVersion": "1", "source": "INPUT"}
+        with pytest.raises(ClientError) as met:
+            desk.client("bedrock-runtime", **keys).apply_guardrail(**asked, content=[{"text": {"text": "x"}}])
+        codes[guardrail] = met.value.response["Error"]["Code"]
+    assert list(codes.values()) == ["ResourceNotFoundException", "ResourceNotFoundException", "AccessDeniedException"]
+
+
 CHECKS: dict[str, Callable[[Desk], None]] = {
     check.__name__: check
     for check in (
@@ -301,6 +319,7 @@ CHECKS: dict[str, Callable[[Desk], None]] = {
         socket_messages_have_a_limit,
         nested_stacks_keep_attributes,
         requests_count_as_encrypted,
+        guardrails_have_arns,
         alarms_look_at_their_own_metric,
         alarms_are_evaluated_as_time_passes,
         alarms_speak_as_cloudwatch,

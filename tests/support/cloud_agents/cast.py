@@ -4,9 +4,10 @@
 `boss` have an output. `boss` asks `helper` and `deputy`, who asks `helper` in turn, as does `chief`. `brief` may take
 two steps, and `thrifty` answers with 200 tokens at most. `mindful` caches its answers. `routed` asks the faster of
 two models while the prompt fits and there is money. The results of `tidy` are cleared, and the history of `terse` is
-summarised. Guards judge what `careful` does and says. `changing` differs in each edition. `roomy` has its own
-functions and state machine, and so has `crew`, whose limit changes, and
-soon. `front` hands over to `roomy`, who hands back.
+summarised. Guards judge what `careful` does and says, and those of `shielded`
+ask a guardrail of Amazon Bedrock. `changing` differs in each edition. `roomy` has its own
+functions and state machine, and so has `crew`, whose limit changes,
+and soon. `front` hands over to `roomy`, who hands back.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from helix.core.handoffs import Handoff
 from helix.core.routes import Route, RouteOption
 from helix.core.tools import create_sub_agent_tool, tool
 from helix.core.verdicts import Allow, AnyVerdict, Ask, Block, Replace
+from helix.guards import BedrockGuardrail
 
 from .tools import ALL, TOOL_S, Answer, Notes
 
@@ -96,6 +98,12 @@ tidy = _agent("tidy", context=Context(window=20_000, keep_steps=1))
 terse = _agent("terse", context=Context(window=20_000, keep_steps=1, clear_at=None, summariser="same"))
 WATCH = Guard(call=watch_calls, result=watch_results, output=watch_output, hold="step")
 careful = _agent("careful", guards=[WATCH], frontend_tools=["show_map"])
+GUARDRAIL = BedrockGuardrail("absent", "1")
+"""A guardrail that the account does not have, so each call of it fails, with or without the right to apply it."""
+shielded = _agent(
+    "shielded",
+    guards=[Guard(name="calls", call=GUARDRAIL, tools=["add"]), Guard(name="results", result=GUARDRAIL)],
+)
 chief = _agent("chief", output_schema=Answer, tools=[*ALL, create_sub_agent_tool(helper, timeout_s=600)])
 
 CAST = (
@@ -111,6 +119,7 @@ CAST = (
     tidy,
     terse,
     careful,
+    shielded,
     boss,
     chief,
     changing(os.environ.get(EDITION, "1")),

@@ -10,13 +10,15 @@ from __future__ import annotations
 import contextvars
 import json
 import os
+import re
 import threading
 from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from typing import Any
+from urllib.parse import unquote
 
 from ministack import app
-from ministack.core import iam_evaluator, lambda_runtime
+from ministack.core import iam_actions, iam_evaluator, lambda_runtime
 from ministack.services import apigateway, cloudformation, dynamodb, lambda_svc, stepfunctions, sts
 from ministack.services.cloudformation import provisioners
 
@@ -370,3 +372,18 @@ def requests_count_as_encrypted(resolve: Any, key: str, context: Any) -> Any:
     MiniStack uses plain HTTP on loopback."""
 
     return _OF_THE_CONNECTION.get(key.lower()) or resolve(key, context)
+
+
+_GUARDRAIL = re.compile(r"/guardrail/([^/]+)/version/[^/]+/apply")
+
+
+@CORRECTIONS.replaces(iam_actions, "extract_resource_arn")
+def guardrails_have_arns(extract: Any, service: str, method: str, path: str, *rest: Any) -> str:
+    """Apply permissions on guardrails to `ApplyGuardrail`. MiniStack accepts only permissions on all resources."""
+
+    found = _GUARDRAIL.fullmatch(path) if service == "bedrock-runtime" else None
+    if found is None:
+        arn: str = extract(service, method, path, *rest)
+        return arn
+    name, (region, account) = unquote(found[1]), rest[-2:]
+    return name if name.startswith("arn:") else f"arn:aws:bedrock:{region}:{account}:guardrail/{name}"
