@@ -379,11 +379,12 @@ _GUARDRAIL = re.compile(r"/guardrail/([^/]+)/version/[^/]+/apply")
 
 @CORRECTIONS.replaces(iam_actions, "extract_resource_arn")
 def guardrails_have_arns(extract: Any, service: str, method: str, path: str, *rest: Any) -> str:
-    """Apply permissions on guardrails to `ApplyGuardrail`. MiniStack accepts only permissions on all resources."""
+    """Apply permissions on guardrails to `ApplyGuardrail`. MiniStack accepts only permissions on all resources.
+    A guardrail is named by its id, not by an ARN."""
 
     found = _GUARDRAIL.fullmatch(path) if service == "bedrock-runtime" else None
     if found is None:
         arn: str = extract(service, method, path, *rest)
         return arn
-    name, (region, account) = unquote(found[1]), rest[-2:]
-    return name if name.startswith("arn:") else f"arn:aws:bedrock:{region}:{account}:guardrail/{name}"
+    region, account = rest[-2:]
+    return f"arn:aws:bedrock:{region}:{account}:guardrail/{unquote(found[1])}"
