@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.support.delivery_stage import Stage, event_of
 from tests.support_later import GO_ON, Orders, rests, shipping, shop
 from tests.support_run import (
     Gate,
@@ -255,3 +256,32 @@ async def test_a_result_is_not_read_unjudged_if_its_tool_is_gone(file_world: Wor
     await second.complete_call(tokens[0], LOUD)
     await rests(second, handle.session_id)
     assert await read(second, handle.session_id) == ["""{"error":"there is no tool 'ship' any more"}"""]
+
+
+@pytest.mark.parametrize("early", [False, True])
+async def test_functions_judge_a_result_once(early: bool) -> None:
+    """Every delivery comes twice."""
+    judge = Judge()
+    tokens: list[str] = []
+
+    @tool(later=True)
+    async def ship(text: str, ctx: ToolContext[Orders]) -> None:
+        """Ship an order."""
+        ctx.update_state(lambda state: state.sent.append(text))
+        tokens.append(await ctx.later())
+        if early:
+            await stage.executor.complete_call(tokens[0], LOUD)
+
+    stage = Stage(shipping(), agent(tools=[ship], state_schema=Orders, guards=[judge.guard()]))
+    event = await stage.begin(stage.agents.named("helper"))
+    if not early:
+        await stage.end(event)
+        await stage.executor.complete_call(tokens[0], LOUD)
+        event = event_of(stage.held.starts[-1])
+    told = await stage.deliver("call_model", event)
+    assert told["next"] == "call_tool"
+    for _ in range(2):
+        await stage.deliver("call_tool", told)
+    assert (await stage.follow(told))["next"] == "finish"
+    assert judge.judged == [LOUD] and len(tokens) == 1
+    assert (await stage.results(event))[-1][0] == "clean"
