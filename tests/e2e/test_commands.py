@@ -19,6 +19,7 @@ USER = "commander"
 
 def alike(done: Done) -> str:
     text = re.sub(r"--(url|stage) \S+|ws://\S+|stage \S+", "PLACE", done.out)
+    text = re.sub(r"approved \((by commander, )?[^)]*\)", "approved", text)  # who answered is known at the URL alone
     text = re.sub(r"commander:[us]\w*", "SESSION", re.sub(r"run_\d+_\w+", "RUN", text))
     return re.sub(r" +", " ", re.sub(r"-t\d+-|\d+ s ago|\d+\.\d s", "-", text))
 

@@ -201,7 +201,7 @@ def test_the_files_are_compressed_and_asked_for_again(stage: CloudForTests, issu
         assert (moved.status_code, str(moved.url.join(moved.headers["location"]))) == (302, address)
         script = client.get(f"{base}/console.js", headers={"accept-encoding": "gzip"})
         assert script.status_code == 200 and script.headers["content-encoding"] == "gzip"
-        assert int(script.headers["content-length"]) < 100_000 < len(script.text)
+        assert int(script.headers["content-length"]) < 50_000 < len(script.text)
         plain = client.get(f"{base}/console.js", headers={"accept-encoding": "identity"})
         assert plain.text == script.text and "content-encoding" not in plain.headers
         again = client.get(

@@ -21,6 +21,7 @@ export interface Draft extends Outgoing {
 }
 
 const PREFIX = "helix-draft:";
+const LAST = "helix-agent";
 const EMPTY: Draft = { text: "" };
 const drafts = new Map<string, Signal<Draft>>();
 /** Keys of the messages that are being sent by this page. */
@@ -49,10 +50,28 @@ export function setDraft(place: string, draft: Draft): void {
 
 export const changeDraft = (place: string, change: Partial<Draft>): void => setDraft(place, { ...draftOf(place).value, ...change });
 
+/** The agent of the last chat that began on this page. The browser may keep no storage for the page; then there is none. */
+export function lastAgent(): string | null {
+  try {
+    return localStorage.getItem(LAST);
+  } catch {
+    return null;
+  }
+}
+
+export function keepAgent(name: string): void {
+  try {
+    localStorage.setItem(LAST, name);
+  } catch {
+    // The next chat begins with the first agent.
+  }
+}
+
 /** When a person signs out: the next one may be another. */
 export function forgetDrafts(): void {
   drafts.clear();
   for (const name of Object.keys(sessionStorage)) if (name.startsWith(PREFIX)) sessionStorage.removeItem(name);
+  localStorage.removeItem(LAST);
 }
 
 /** Send a message, and hold it until the service has taken it. `send` rejects with what went wrong. */

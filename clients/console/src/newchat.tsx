@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { type AgentInfo, agents, begin, fieldsOf, said, type Schema } from "./api.ts";
 import { Composer } from "./composer.tsx";
-import { draftPlace, type Outgoing } from "./drafts.ts";
+import { draftPlace, keepAgent, lastAgent, type Outgoing } from "./drafts.ts";
 import { blankFields, FieldGroup, problemsIn, valueOf } from "./fields.tsx";
 import { refresh, sessions } from "./listing.ts";
 import { Empty, Icon, Problem, Text } from "./pieces.tsx";
@@ -12,25 +12,6 @@ import { go, link } from "./route.ts";
 function known(): AgentInfo[] {
   if (agents.value.length > 0) return agents.value;
   return [...new Set(sessions.value.map((session) => session.agent_type))].sort().map((name) => ({ name }));
-}
-
-const LAST = "helix-agent";
-
-/** The agent of the last chat that began on this page. The browser may keep no storage for the page; then there is none. */
-function lastAgent(): string | null {
-  try {
-    return localStorage.getItem(LAST);
-  } catch {
-    return null;
-  }
-}
-
-function keepAgent(name: string): void {
-  try {
-    localStorage.setItem(LAST, name);
-  } catch {
-    // The next chat begins with the first agent.
-  }
 }
 
 export function NewChat({ agent }: { agent: string | undefined }) {
