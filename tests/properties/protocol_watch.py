@@ -253,10 +253,12 @@ class Watcher:
                 if row != old.model_copy(update={"deadline": row.deadline, "released": row.released}):
                     self.wrong("zombie_invisible", f"{name} changed more of {place} than its deadline")
                 return
-            if (place, old.owner, old.claim) in self.rode and (row.by in ("policy", "close") or row.ask == "unknown"):
+            given = old.content is not None  # a client's result, which the guards of this worker judge
+            rode = (place, old.owner, old.claim) in self.rode and not given
+            if rode and (row.by in ("policy", "close") or row.ask == "unknown"):
                 self._unknown(key, place, old)
             dead = old.deadline is not None and old.deadline < now
-            policy = POLICY.get(row.tool_name)
+            policy = "retry" if given else POLICY.get(row.tool_name)
             crashed = row.by == "policy" and row.deaths == MAX_DEATHS
             taken = {
                 "retry": row.state == "claimed" or crashed,
@@ -267,12 +269,11 @@ class Watcher:
             if row.deaths != old.deaths + counted:
                 self.wrong("deaths_counted", f"{name}: {place} counts {row.deaths} deaths after {old.deaths}")
             if name == "release_call" and row.state == "approved":
-                if not row.questions:  # earlier executions asked them
+                if not row.questions and not given:  # earlier executions asked the questions
                     self._released(place, old)
                 return
-            mine = (
-                row.state == "done" and row.owner == old.owner and row.claim == old.claim and row.by in ("tool", "plan")
-            )
+            by = ("answer",) if given else ("tool", "plan")
+            mine = row.state == "done" and row.owner == old.owner and row.claim == old.claim and row.by in by
             asks = row.ask == "question" and row.claim == old.claim
             if not mine and not asks and row.by != "close" and not (dead and taken[policy or "skip"]):
                 self.wrong(

@@ -25,7 +25,7 @@ def test_people_and_deaths_at_once() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize(("kind", "plays", "acts"), [("memory", 40, ACTS), ("sqlite", 10, ACTS), ("packed", 10, ACTS)])
+@pytest.mark.parametrize(("kind", "plays", "acts"), [("memory", 20, ACTS), ("sqlite", 5, ACTS), ("packed", 5, ACTS)])
 def test_people_and_deaths_on_many_plays(kind: str, plays: int, acts: int) -> None:
     total = sum((play(SEED + 100 + n, kind, acts) for n in range(EXAMPLES or plays)), Counter[str]())
     assert all(total[what] for what in HAPPEN), total
