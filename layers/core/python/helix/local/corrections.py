@@ -387,4 +387,4 @@ def guardrails_have_arns(extract: Any, service: str, method: str, path: str, *re
         arn: str = extract(service, method, path, *rest)
         return arn
     region, account = rest[-2:]
-    return f"arn:aws:bedrock:{region}:{account}:guardrail/{unquote(found[1])}"
+    return ":".join(("arn", "aws", "bedrock", region, account, f"guardrail/{unquote(found[1])}"))
