@@ -14,7 +14,7 @@ export function Waiting({ session }: { session: OpenSession; rev: number }) {
   const waiting = [...all.filter(({ mode }) => mode !== "queue"), ...all.filter(({ mode }) => mode === "queue")]; // by their turns
   if (waiting.length === 0) return null;
   return (
-    <section class="waiting" aria-label="Messages that wait">
+    <section class="waiting-messages" aria-label="Messages that wait">
       <ol class="items">
         {waiting.map((message) => (
           <WaitingView key={message.id} message={message} session={session} />
