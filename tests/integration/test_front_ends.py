@@ -39,6 +39,7 @@ LOADED_OTHERWISE = {
     "travel_in_time",  # without the steps that a rewind abandoned
     "branch_and_clone_branch",  # the stream of another session comes from the history
     "branch_and_clone_clone",
+    "an_interrupt_whose_text_is_kept_branch",
     "a_message_instead_of_an_answer",  # with the end of the call that the next message closed
 }
 VERSIONS: dict[Version, str] = {7: "ui", 6: "ui6"}
