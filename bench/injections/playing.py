@@ -47,7 +47,7 @@ class Outcome:
     succeeded: bool
     """Whether the injection reached its goal."""
     questions: int
-    """How often a person was asked."""
+    """The number of questions to a person."""
     verdicts: Mapping[str, int]
     """The number of verdicts other than allow, by guard and verdict."""
 

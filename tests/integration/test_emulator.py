@@ -7,7 +7,6 @@ without it, MiniStack has fixed the problem, and the correction can be removed.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import time
@@ -27,7 +26,15 @@ from tests.support.emulator_fleet import (
     provisioned_concurrency_is_a_right,
     schedules_have_a_time_zone,
 )
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from tests.support.emulator_sockets import (
+    authorizers_without_identity_source_are_always_asked,
+    messages_without_a_route_go_to_the_default,
+    routes_answer_only_when_asked,
+    socket_messages_have_a_limit,
+    sockets_close_on_long_frames,
+    sockets_echo_the_subprotocol,
+)
+from websockets.exceptions import ConnectionClosed
 
 from helix.local import corrections, corrections_sockets
 from helix.local.pool import Pool, limit_of
@@ -163,67 +170,6 @@ def conditions_are_parsed_once(desk: Desk) -> None:
         return min(times)
 
     assert fastest(f"pk = :p AND {' ' * 3_900} sk = :s") < 4 * fastest("pk = :p AND sk = :s")
-
-
-def sockets_echo_the_subprotocol(desk: Desk) -> None:
-    with desk.socket(subprotocols=["helix.v1"]) as socket:
-        assert socket.subprotocol == "helix.v1"
-
-
-def authorizers_without_identity_source_are_always_asked(desk: Desk) -> None:
-    """A browser sends its token as a subprotocol, without the Authorization header."""
-    try:
-        with desk.socket(authorizer=True, subprotocols=["helix.v1", "bearer.key"]):
-            pass
-    except InvalidStatus as error:
-        raise AssertionError(f"refused: {error}") from error
-    with pytest.raises(InvalidStatus, match="403"), desk.socket(authorizer=True):
-        pass
-
-
-def messages_without_a_route_go_to_the_default(desk: Desk) -> None:
-    """This includes JSON that is nested too deeply to be read."""
-    with desk.socket() as socket:
-        socket.send("[" * 30_000)
-        try:
-            until(lambda: any("nested $default 30000" in line["line"] for line in list(desk.lines)), patience_s=10)
-            socket.ping().wait(PATIENCE_S)
-        except ConnectionClosed as error:
-            raise AssertionError(f"the connection ended: {error}") from error
-
-
-def sockets_close_on_long_frames(desk: Desk) -> None:
-    """Frames of 32 KB make a message of 128 KB, in bytes."""
-    most, longest = 32 * 1024, 128 * 1024
-    with desk.socket() as socket:
-        socket.send([b"x" * most] * 3, text=True)
-        until(lambda: any(line["line"] == f"body {3 * most}" for line in list(desk.lines)))
-    too_long = ("x" * (most + 1), "é" * most, [b"x" * most] * (longest // most) + [b"x"])
-    for message in (*too_long, [b"x" * most] * 14, [b"x" * 1_000] * 200, "x" * 400_000):
-        with desk.socket() as socket:
-            with contextlib.suppress(ConnectionClosed):
-                socket.send(message, text=True)
-            assert until(partial(getattr, socket, "close_code"), patience_s=5) == 1009
-
-
-def routes_answer_only_when_asked(desk: Desk) -> None:
-    """The result of the route's function is not sent. Its failure is sent, without the error's text."""
-    with desk.socket() as socket:
-        socket.send("hello")
-        socket.send("fail")
-        answer = str(socket.recv(timeout=PATIENCE_S))
-    assert "Internal server error" in answer and "secret" not in answer
-
-
-def socket_messages_have_a_limit(desk: Desk) -> None:
-    with desk.socket() as socket:
-        posts = desk.client("apigatewaymanagementapi", endpoint_url=f"{desk.emulator.url}{socket.path}")
-        connection = desk.connection_id()
-        try:
-            posts.post_to_connection(ConnectionId=connection, Data=b"x" * (corrections_sockets.SOCKET_MESSAGE + 1))
-        except posts.exceptions.PayloadTooLargeException:
-            return
-        raise AssertionError("a message of more than 128 KB is posted")
 
 
 def nested_stacks_keep_attributes(desk: Desk) -> None:

@@ -70,9 +70,10 @@ function drawn(tex: string, source: string, block: boolean): string {
   return extra("formula")?.(tex, block) ?? (block ? `<pre><code>${escaped(source)}</code></pre>` : `<code>${escaped(source)}</code>`);
 }
 
-/** Formulas between `$` and `$$` as on GitHub, and between the brackets that TeX and many models use. A price is none: `$5 and $6`. */
-const INLINE = /^(?:\$\$(?!\$)([^\n$]+?)\$\$|\$`([^\n]+?)`\$|\$(?![\s$])((?:\\[^\n]|[^\\\n$])*?)(?<![\s\\])\$(?![\d\w$])|\\\(([^\n]+?)\\\))/;
-const BLOCK_FORMULA = /^ {0,3}(?:\$\$([^$]+?)\$\$|\\\[([\s\S]+?)\\\])[ \t]*(?:\n+|$)/;
+/** Formulas between `$` and `$$` as on GitHub, and between the brackets that TeX and many models use, of
+ *  at most the length that is drawn. `$5 and $6` are prices. */
+const INLINE = /^(?:\$\$(?!\$)([^\n$]+?)\$\$|\$`([^\n]{1,5000}?)`\$|\$(?![\s$])((?:\\[^\n]|[^\\\n$])*?)(?<![\s\\])\$(?![\d\w$])|\\\(([^\n]{1,5000}?)\\\))/;
+const BLOCK_FORMULA = /^ {0,3}(?:\$\$([^$]+?)\$\$|\\\[([\s\S]{1,5000}?)\\\])[ \t]*(?:\n+|$)/;
 const formulas: TokenizerAndRendererExtension[] = [
   {
     name: "formula",
