@@ -72,6 +72,24 @@ def test_a_result_has_the_status_of_an_end() -> None:
         AgentResult[Any].model_validate({"session_id": "s", "run_id": "r", "status": "running"})
 
 
+def test_a_client_reads_the_session_of_an_older_service() -> None:
+    """New fields of a reply need a default: a service is often older than its clients."""
+    first_release = {
+        "session_id",
+        "agent_type",
+        "stream_id",
+        "status",
+        "version",
+        "current_run_id",
+        "turn",
+        "step_count",
+        "message_count",
+        "custom_state",
+        "checkpoint_id",
+    }
+    assert {name for name, field in SessionState.model_fields.items() if field.is_required()} <= first_release
+
+
 async def test_the_same_code_answers_here_and_over_there() -> None:
     """One function inspects, answers and awaits a paused run, with a handle of any executor or client."""
 

@@ -4383,7 +4383,7 @@ export interface SessionState {
    */
   aborted: boolean;
   /**
-   * The name of the agent that makes the next step: the session's own, or the one that was handed over to.
+   * The name of the agent that makes the next step: the session's own, or the one that was handed over to. Empty if the service is older than handoffs.
    */
   active_agent: string;
   /**

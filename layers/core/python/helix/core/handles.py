@@ -104,8 +104,9 @@ class SessionState(Record):
     """The id of the session."""
     agent_type: str
     """The name of the session's own agent, which never changes."""
-    active_agent: str
-    """The name of the agent that makes the next step: the session's own, or the one that was handed over to."""
+    active_agent: str = ""
+    """The name of the agent that makes the next step: the session's own, or the one that was handed over to. Empty if the
+    service is older than handoffs."""
     stream_id: str
     """The stream of the session's chunks. It has the id of the session, or of its root session for a sub-agent."""
     status: AgentStatus
