@@ -20,7 +20,7 @@ from helix.core.verdicts import MAX_REASON, Verdict, about, replacement
 from helix.engine.calls.elsewhere import Leaving, ended_early, to_judge, unended
 from helix.engine.calls.outcome import outcome_row
 from helix.engine.calls.runner import ToolOutcome, run_tool
-from helix.engine.claims.liveness import HeldClaim, call_claim, release
+from helix.engine.claims.liveness import Claim, HeldClaim, call_claim, release
 from helix.engine.context import RunContext
 from helix.engine.engine import Engine, logger
 from helix.engine.facts import CallDone, CallWaits, ToolClaimed, ToolEnded, ToolStarted
@@ -311,7 +311,7 @@ async def _run(run: RunContext, view: StepView, call: ToolClaimed) -> Progress:
             await _release_unstarted(run, view, call.row)
             raise WorkInProgressError(f"call {call.row.call_id!r} of session {run.session_id!r}", run.now())
         begun = run.now()
-        done = await _execute(run, view, ToolStarted(call.tool, call.request, call.row), state, begun)
+        done = await _execute(run, view, ToolStarted(call.tool, call.request, call.row), state, begun, claim)
     try:
         progress = await _record(run, view, call.row, done)
     except (asyncio.CancelledError, Exception):
@@ -322,8 +322,10 @@ async def _run(run: RunContext, view: StepView, call: ToolClaimed) -> Progress:
     return progress
 
 
-async def _execute(run: RunContext, view: StepView, call: ToolStarted, state: JsonObject, begun: float) -> CallRow:
-    """Run the tool, and return the call's row with its result."""
+async def _execute(
+    run: RunContext, view: StepView, call: ToolStarted, state: JsonObject, begun: float, claim: Claim
+) -> CallRow:
+    """Run the tool under the claim, and return the call's row with its result."""
     given = _given_result(call.row)
     if given is None:
         show(run, call)
@@ -332,7 +334,7 @@ async def _execute(run: RunContext, view: StepView, call: ToolStarted, state: Js
             leaving = Leaving(run, view, call.tool, call.row)
             outcome, verdicts = given or await run_tool(run, call, state, leaving), list[Verdict]()
             if run.agent.guards and outcome.questions is None and not outcome.elsewhere:
-                outcome, verdicts = await judge_result(run, call, outcome)
+                outcome, verdicts = await judge_result(run, call, claim, outcome)
             row = call.row.model_copy(update={"verdicts": verdicts, "later": leaving.stored})
             return await outcome_row(run, row, outcome)
     except BaseException as error:

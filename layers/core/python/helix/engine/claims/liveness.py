@@ -169,6 +169,14 @@ async def _renewed(engine: Engine, claim: Claim) -> bool:
         return left() > 0
 
 
+async def confirm(engine: Engine, claim: Claim) -> None:
+    """Return if the worker still holds the claim, according to its own clock. After its deadline, for example because the
+    process paused, try once to renew it. Raises `LostClaimError`, or `StoreError` if the store does not respond."""
+    while engine.clock.now() >= claim.deadline() - engine.settings.margin_s:
+        if not await claim.move(engine.clock.now() + engine.settings.claim_s):
+            raise LostClaimError(claim.what)
+
+
 def run_claim(run: RunContext) -> Claim:
     """Return the worker's claim in the session's row: its claim on the step that it is buying and, if runs are claimed,
     on the run."""

@@ -59,7 +59,7 @@ async def ask_guarded(run: RunContext, session: SessionRow, request: LLMGenerate
         late = await beside if answer.stop is None else _Inputs()
     finally:
         beside.cancel()
-        await asyncio.wait({beside})
+        await asyncio.gather(beside, return_exceptions=True)
     if answer.result is None:
         return replace(answer, verdicts=before.verdicts)
     verdicts = [*before.verdicts, *late.verdicts]
@@ -87,8 +87,8 @@ async def _judge_inputs(run: RunContext, messages: Sequence[AnyMessage], guards:
     guards = [guard for guard in guards if guard.input is not None]
     for message in _new_inputs(messages) if guards else ():
         context = make_guard_context(run, "input", run.session.step + 1, files=message.files)
-        judged = await judge(run, context, message.content, check_text, guards, index_of(message))
-        found.verdicts += judged.verdicts
+        judged = await judge(run, context, message.content, check_text, guards)
+        found.verdicts += [v.model_copy(update={"of": index_of(message)}) for v in judged.verdicts]
         found.usage += judged.usage
         if first_ending(judged.verdicts) is not None:
             break

@@ -20,6 +20,7 @@ from helix.core.guards import Guard, GuardContext, is_judge
 from helix.core.json import JsonValue, check_json, dumps, loads
 from helix.core.usage import Usage
 from helix.core.verdicts import ALLOWED, Allow, AnyVerdict, Ask, Block, Place, Replace, Verdict, stored_verdict
+from helix.engine.claims.liveness import Claim, confirm, run_claim
 from helix.engine.context import RunContext
 from helix.engine.engine import logger
 from helix.engine.guards.judge_agent import ask_judge
@@ -74,16 +75,17 @@ async def judge(
     value: JsonValue,
     check: Check,
     guards: Sequence[Guard] | None = None,
-    of: str = "",
+    claim: Claim | None = None,
 ) -> Judged:
-    """Ask the guards of `context.on` about the value. `guards`: only these. `of`: the message or call, as in
-    `Verdict.of`."""
-    judged = Judged(value)
+    """Ask the guards of `context.on` about the value. `guards`: only these. `claim`: the worker's claim on the call that is
+    judged; None for its claim on the step. Raises `LostClaimError`, and asks no other guard, if another worker has it."""
+    judged, claim = Judged(value), claim or run_claim(run)
     for guard in run.agent.guards if guards is None else guards:
         if not guard.judges(context.on, context.tool_name):
             continue
+        await confirm(run.engine, claim)
         verdict = _fitting(await _ask(run, guard, context, judged.value), guard, context.on, check)
-        judged.verdicts.append(stored_verdict(guard.name, context.on, of, judged.value, verdict))
+        judged.verdicts.append(stored_verdict(guard.name, context.on, context.call_id, judged.value, verdict))
         if isinstance(verdict, Replace):
             judged.value = verdict.value
         elif not isinstance(verdict, Allow | Ask):

@@ -113,7 +113,7 @@ async def _judge_call(run: RunContext, request: ToolCallRequest, said: list[str]
 
     fields = {"tool_name": request.name, "call_id": request.id, "user_messages": tuple(said)}
     context = make_guard_context(run, "call", run.session.step + 1, **fields)
-    judged = await judge(run, context, request.arguments, check, of=request.id)
+    judged = await judge(run, context, request.arguments, check)
     tool = run.find_tool(request.name)
     if tool is not None and tool.kind in ("client", "handoff"):  # no person approves such a call before it takes effect
         kind = "a call of a client's tool" if tool.kind == "client" else "a handoff"

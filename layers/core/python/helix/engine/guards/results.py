@@ -13,14 +13,17 @@ from helix.core.judged_plan import blocked_result
 from helix.core.usage import Usage
 from helix.core.verdicts import Place, Verdict
 from helix.engine.calls.runner import ToolOutcome, checked_result
+from helix.engine.claims.liveness import Claim
 from helix.engine.context import RunContext
 from helix.engine.facts import ToolCall
 from helix.engine.guards.judge import judge, make_guard_context
 
 
-async def judge_result(run: RunContext, call: ToolCall, outcome: ToolOutcome) -> tuple[ToolOutcome, list[Verdict]]:
+async def judge_result(
+    run: RunContext, call: ToolCall, claim: Claim, outcome: ToolOutcome
+) -> tuple[ToolOutcome, list[Verdict]]:
     """Return what the guards allow of the outcome, and their verdicts. With `finish_with`, the result is also judged as
-    an output."""
+    an output. Raises `LostClaimError` if another worker has the call."""
     places: tuple[Place, ...] = ("result", "output") if call.tool.finish_with and outcome.success else ("result",)
 
     def content_of(value: JsonValue) -> tuple[str, bool]:
@@ -35,7 +38,7 @@ async def judge_result(run: RunContext, call: ToolCall, outcome: ToolOutcome) ->
         arguments = loads(dumps(call.request.arguments))  # a guard may change what it is given
         names = {"tool_name": call.tool.name, "call_id": call.row.call_id, "arguments": arguments}
         context = make_guard_context(run, place, call.row.step, **names)
-        judged = await judge(run, context, value, content_of, of=call.row.call_id)
+        judged = await judge(run, context, value, content_of, claim=claim)
         verdicts += judged.verdicts
         usage = usage if judged.usage == Usage() else (usage or Usage()) + judged.usage
         if (refused := judged.refused) is not None:

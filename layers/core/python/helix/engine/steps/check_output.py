@@ -21,6 +21,7 @@ from helix.core.output_checks import OutputCheck, OutputContext, count_parameter
 from helix.core.planning import failed, refuse_output
 from helix.core.session_row import SessionRow
 from helix.core.states import refused_state, typed_state
+from helix.engine.claims.liveness import LostClaimError, confirm, run_claim
 from helix.engine.context import RunContext
 from helix.engine.engine import logger
 from helix.engine.steps.ask import ModelAnswer
@@ -44,9 +45,12 @@ async def check_output(run: RunContext, session: SessionRow, answer: ModelAnswer
     try:
         output = schema.model_validate_json(dumps(plan.finish.output), by_alias=True, by_name=True)
         for check in agent.output_checks:
+            await confirm(run.engine, run_claim(run))
             reason = await _run_check(check, output, context)
             if reason is not None:
                 return replace(answer, plan=refuse_output(plan, clean_text(reason) or "the output was refused"))
+    except LostClaimError:
+        raise
     except Exception as error:
         logger.warning("run %s: an output check of agent %r failed", run.run_id, agent.name, exc_info=True)
         text = f"an output check of agent {agent.name!r} raised {describe(error)}"
