@@ -68,18 +68,21 @@ async def read_inbox(store: StateStore, session_id: str) -> list[InboxRow]:
 
 async def leave_message(
     engine: Engine, agent: AnyAgent, session_id: str, ask: ClaimInput, delivery: Delivery
-) -> Left | None:
-    """Leave the message of `ask` in the inbox. None: the session can be claimed for it at once. Raises `InboxFullError`.
-    Raises `StaleStateError` if a request with the same key was stored first, or if the session changed and may no longer
-    hold the message's files."""
+) -> Left | int:
+    """Leave the message of `ask` in the inbox. If nothing keeps it waiting, return the version at which the session can be
+    claimed for it instead; 0 if the session does not exist. A message that is left later changes the version. Raises
+    `InboxFullError`. Raises `StaleStateError` if a request with the same key was stored first, or if the session changed
+    and may no longer hold the message's files."""
     while True:
         session = await engine.history.session(session_id)
-        if session is None or not _may_wait(session, ask, engine.clock.now()):
-            return None
+        if session is None:
+            return 0
+        if not _may_wait(session, ask, engine.clock.now()):
+            return session.version
         await _check(engine, agent, session, ask)
         rows = await read_inbox(engine.store, session_id)
         if session.status not in ("running", "paused") and not rows:
-            return None
+            return session.version
         left = await _leave(engine, agent, session, ask, rows, delivery)
         if left is not None:
             return left
@@ -95,14 +98,6 @@ def _may_wait(session: SessionRow, ask: ClaimInput, now: float) -> bool:
     if session.status == "running":
         return not lapsed(session, now)
     return session.status != DELETING and ask.when_running != "interrupt"
-
-
-async def has_older(engine: Engine, session: SessionRow, ask: ClaimInput) -> bool:
-    """Return whether messages wait in a session that may be claimed, so that the message of `ask` must wait behind them.
-    The effects of the last run may have found them after `leave_message` looked."""
-    return (
-        session.inbox and ask.when_running != "interrupt" and bool(await read_inbox(engine.store, session.session_id))
-    )
 
 
 async def _leave(

@@ -42,7 +42,7 @@ from helix.core.status import ClaimMode
 from helix.core.wire import StreamMessage
 from helix.engine.claims.claim import claim
 from helix.engine.claims.confirm import Answered, answer, wake_parents
-from helix.engine.inbox import has_older, leave_message, show_waiting
+from helix.engine.inbox import leave_message, show_waiting
 from helix.engine.runs.ends import children_left, fail_lapsed, leave_children, sweep_session
 from helix.engine.runs.housekeeping import unfinished
 from helix.engine.seen import Newest
@@ -274,8 +274,11 @@ class Executor(SessionVerbs):
         self, agent: Agent[Any, OutputT], session_id: str, ask: ClaimInput
     ) -> AgentExecutionHandle[OutputT]:
         while True:
-            if ask.when_running != "refuse" and (left := await self._leave(agent, session_id, ask)) is not None:
-                return left
+            if ask.when_running != "refuse":
+                left = 0 if ask.made else await self._leave(agent, session_id, ask)
+                if not isinstance(left, int):
+                    return left
+                ask = replace(ask, version=left)
             try:
                 return await self._claim(agent, session_id, ask)
             except AgentAlreadyRunningError as running:
@@ -287,17 +290,18 @@ class Executor(SessionVerbs):
 
     async def _leave(
         self, agent: Agent[Any, OutputT], session_id: str, ask: ClaimInput
-    ) -> AgentExecutionHandle[OutputT] | None:
-        """Leave the message in the session's inbox. None: nothing prevents a run for it."""
+    ) -> AgentExecutionHandle[OutputT] | int:
+        """Leave the message in the session's inbox. If nothing prevents a run for it, return the session's version, as
+        `leave_message` does."""
         delivery = self._delivery()
         try:
-            left = None if ask.made else await leave_message(self.engine, agent, session_id, ask, delivery)
+            left = await leave_message(self.engine, agent, session_id, ask, delivery)
         except CallerError:  # another delivery of the same request may have won
             if (known := await self._find_keyed_run(agent, ask.key, ask.opening.user_id)) is None:
                 raise
             return known
-        if left is None:
-            return None
+        if isinstance(left, int):
+            return left
         if left.claimed is not None:
             await self._begin(agent, left.claimed, delivery)
         await show_waiting(self.engine, agent, session_id, left.message.id, left.message)
@@ -309,10 +313,6 @@ class Executor(SessionVerbs):
         await self._check_room(agent, ask.mode, session_id)
         delivery = self._delivery()
         seen = Newest(None) if ask.made else await self._recover(agent, session_id, ask.mode, delivery)
-        if ask.when_running != "refuse" and seen.session is not None:
-            if await has_older(self.engine, seen.session, ask):
-                raise StaleStateError(f"older messages wait in session {session_id!r}")
-            ask = replace(ask, version=seen.session.version)
         left = await children_left(self.engine, seen.session, ask)
         try:
             claimed = await claim(self.engine, agent, session_id, ask, delivery, seen)

@@ -71,8 +71,8 @@ class ClaimInput:
     extra: list[Operation] = field(default_factory=list)
     """The operations to add to the claim's transaction. They are based on the session at `version`."""
     version: int | None = None
-    """The session version that the claim requires. If the session has advanced, the claim raises `StaleStateError`.
-    None for any version."""
+    """The session version that the claim requires, or 0 if the session must not exist. Otherwise, the claim raises
+    `StaleStateError`. None for any version."""
     deadline: float | None = None
     """The time (Unix seconds) when the parent's call stops waiting for a sub-agent's run. None for no limit."""
     priority: int | None = None

@@ -98,7 +98,7 @@ async def claim(
             raise SessionNotFoundError(session_id)
         if session is not None and ask.run_id is not None and session.run_id == ask.run_id:
             raise AgentAlreadyRunningError(session_id, session.run_id)
-        if ask.version is not None and (session is None or session.version != ask.version):
+        if ask.version not in (None, 0 if session is None else session.version):
             raise StaleStateError(f"session {session_id!r} changed since it was read")
         claimed = await _try(engine, agent, session_id, found, ask, delivery)
         if isinstance(claimed, Claimed):
