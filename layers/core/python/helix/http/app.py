@@ -27,7 +27,6 @@ from helix.core.errors import (
     SessionNotFoundError,
 )
 from helix.core.file_checks import clean_name
-from helix.core.json import JsonObject
 from helix.core.refusals import http_status, refusal_of
 from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow
@@ -36,7 +35,7 @@ from helix.http.confirmations import confirmation_of, only_question
 from helix.http.downloads import file_response
 from helix.http.messages import agui_conversation, ui_conversation
 from helix.http.requests import Ask, agui_request, plain_request, ui_request
-from helix.http.responses import Encoder, Plain, Position, body, encode, parse_position
+from helix.http.responses import Encoder, Events, Plain, Position, body, encode, parse_position
 from helix.http.run_start import check_state, start
 from helix.http.turn_reader import is_at_work, read_turn, replayed_text
 from helix.http.turns import Turn, conversation, get_owned, questions, start_state, turn_of
@@ -162,13 +161,14 @@ class _Service:
         sent = await read_body(request.stream(), self._max_body_bytes)
         ask = await asyncio.to_thread(_parse, encoding, sent, min(self._max_body_bytes, MAX_USED_BYTES))
         if ask.answers:
-            return await self._respond(request, encoding, await self._answer(agent, ask, user), results=ask.results)
+            turn = await self._answer(agent, ask, user)
+            return _respond(encoding, turn, await self._events(request, encoding, turn, results=ask.results))
         started = await self._execute(agent, ask, user)
         if started.queued_id is not None:
             return self._respond_waiting(request, encoding, agent, started)
         session = await self._session(agent, started.session_id, user)
         turn = await turn_of(self._executor, session, started.run_id, goes_on=True)
-        return await self._respond(request, encoding, turn)
+        return _respond(encoding, turn, await self._events(request, encoding, turn))
 
     async def get(self, request: Request) -> Response:
         agent, encoding, user = await self._read_target(request)
@@ -187,7 +187,8 @@ class _Service:
             if info is None or info.latest_sequence < (after.sequence if after is not None else 1):
                 return Response(status_code=204)  # retention has deleted the stream, or the reader is beyond its end
         whole = encoding in UI and (after is None or after.sequence <= turn.first.start_sequence)
-        return await self._respond(request, encoding, turn, whole=whole, after=after, joins=not cut)
+        events = await self._events(request, encoding, turn, whole=whole, after=after, joins=not cut)
+        return _respond(encoding, turn, events)
 
     async def messages(self, request: Request) -> Response:
         agent, encoding, user = await self._read_target(request)
@@ -297,23 +298,6 @@ class _Service:
 
     # --- the stream -------------------------------------------------------------------------------------------------
 
-    async def _respond(
-        self,
-        request: Request,
-        encoding: Encoding,
-        turn: Turn,
-        *,
-        whole: bool = False,
-        after: Position | None = None,
-        joins: bool | None = None,
-        results: Mapping[str, str] | None = None,
-    ) -> Response:
-        """Stream a turn. joins: True if the connection is new, False if it resumes one that was interrupted. None for a
-        POST, whose response is new to the client. results: see `AgUiEncoder`."""
-        events = await self._events(request, encoding, turn, whole=whole, after=after, joins=joins, results=results)
-        end = DONE if encoding in UI else b""
-        return _stream(encoding, body(events, end), turn.run)
-
     def _respond_waiting(
         self, request: Request, encoding: Encoding, agent: AnyAgent, started: Handle | KeyedRun
     ) -> Response:
@@ -337,9 +321,10 @@ class _Service:
         joins: bool | None = None,
         results: Mapping[str, str] | None = None,
         messages: bool = False,
-    ) -> AsyncGenerator[tuple[Position, JsonObject] | None, None]:
-        """Return the events of a turn. messages: AG-UI begins with the conversation. While the message waited, its page
-        received the rest of the conversation in another response."""
+    ) -> Events:
+        """Return the events of a turn. joins: True if the connection is new, False if it resumes one that was interrupted.
+        None for a POST, whose response is new to the client. results: see `AgUiEncoder`. messages: AG-UI begins with the
+        conversation. While the message waited, its page received the rest of the conversation in another response."""
         encoder = await self._encoder(request, encoding, turn, results, messages=messages)
         join = None
         if isinstance(encoder, AgUiEncoder) and joins is not None:
@@ -368,6 +353,10 @@ class _Service:
         agui = AgUiEncoder(session_id, messages=before, state=state, results=results)
         agui.announce(run_id=turn.run.run_id, messages=messages)
         return agui
+
+
+def _respond(encoding: Encoding, turn: Turn, events: Events) -> StreamingResponse:
+    return _stream(encoding, body(events, DONE if encoding in UI else b""), turn.run)
 
 
 def _stream(

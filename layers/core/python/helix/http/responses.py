@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from helix.core.errors import InvalidInputError
 from helix.core.json import JsonObject, dumps
@@ -36,6 +36,10 @@ class Position(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.sequence}.{self.place}" + (f".{self.beside}" if self.beside else "")
+
+
+Events: TypeAlias = AsyncGenerator[tuple[Position, JsonObject] | None, None]
+"""The events of a response with their positions. None is an idle interval."""
 
 
 class Encoder(Protocol):
@@ -114,7 +118,7 @@ async def encode(
     whole: bool,
     after: Position | None,
     join: Join | None = None,
-) -> AsyncGenerator[tuple[Position, JsonObject] | None, None]:
+) -> Events:
     """Yield the events of a turn, and None after each idle interval.
 
     whole: start at the beginning of the page's message, however many runs it spans. Otherwise the response is for a
@@ -167,9 +171,7 @@ def _drop_seen(
     return found
 
 
-async def body(
-    events: AsyncGenerator[tuple[Position, JsonObject] | None, None], end: bytes
-) -> AsyncGenerator[bytes, None]:
+async def body(events: Events, end: bytes) -> AsyncGenerator[bytes, None]:
     """Yield server-sent events, a heartbeat for each idle interval, and finally `end`."""
     async with aclosing(events):
         async for item in events:
