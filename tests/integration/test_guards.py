@@ -374,5 +374,5 @@ async def test_each_verdict_but_allow_is_on_the_stream_once() -> None:
     errors = [(chunk.code, chunk.error) for chunk in of_type(chunks, "error")]
     assert errors == [("guard_blocked", "guard 'b' blocked the answer: no numbers")]
     assert "42" not in str(
-        [chunk.model_dump(exclude={"timestamp", "created_at"}) for chunk in of_type(chunks, "custom")]
+        [chunk.model_dump(exclude={"timestamp", "created_at", "run_id"}) for chunk in of_type(chunks, "custom")]
     )
