@@ -6,20 +6,24 @@ import asyncio
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 from tests.support.delivery_stage import Stage
 from tests.support.model_dialects import OPENAI, STALL, DialectServer, Says
 from tests.support_run import a_tool, agent, call, calls
 
-from helix import Allow, Guard, LLMConfig, ScriptedModel
+from helix import Allow, Guard, LLMConfig, Replace, ScriptedModel, ToolContext, tool
 from helix.adapters.models.adapter import ModelAdapter
 from helix.core.context_policy import Context
+from helix.core.entries import CallRow
 from helix.core.errors import WorkInProgressError
 from helix.core.guards import GuardContext
 from helix.core.steps import AnyStepResult, ParsedToolCall, TextStepResult, ToolCallsStepResult
+from helix.core.usage import Usage
 from helix.engine.context import CANCEL_S
 from helix.engine.guards.judge import LEFT_S
 from helix.engine.steps import ask
 from helix.ports.model import LLMGenerateInput
+from helix.testing.invariants import check_session, read_tree
 
 SHORT_S = 0.3
 LATE = [{"content": "late", "delay_s": 3600}]
@@ -196,3 +200,97 @@ async def test_a_guard_of_inputs_without_time_is_asked_by_the_next_delivery() ->
         assert claim is not None and (claim.attempt, claim.late) == (attempt, attempt) and not stage.model.requests
     assert (await stage.deliver("call_model", event))["next"] == "finish"
     assert (await stage.session(event)).status == "completed" and len(asked) == 3
+
+
+class Notes(BaseModel):
+    seen: int = 0
+
+
+def looking(ran: list[str], judged: list[str], **fields: Any) -> Any:
+    """Return an agent whose tool changes the state and costs something, and whose guard replaces the result."""
+
+    @tool(**fields)
+    async def look(ctx: ToolContext[Notes]) -> str:
+        """Look."""
+        ran.append(ctx.idempotency_key)
+        ctx.update_state(lambda notes: setattr(notes, "seen", notes.seen + 1))
+        ctx.record_usage(Usage(calls=1, cost_micros=5))
+        return "a secret"
+
+    def hide(value: Any, context: GuardContext) -> Replace:
+        judged.append(str(value))
+        return Replace("nothing")
+
+    return agent("helper", tools=[look], guards=[Guard(name="hide", result=hide, timeout_s=30)], state_schema=Notes)
+
+
+async def the_call(stage: Stage, event: dict[str, Any]) -> CallRow:
+    (tree, *_) = await read_tree(stage.store, event["session_id"])
+    assert tree.session is not None
+    (row,) = [row for row in tree.history(tree.session.lineage, 3) if isinstance(row, CallRow)]
+    return row
+
+
+@pytest.mark.parametrize("inline", [False, True])
+async def test_a_result_whose_guards_have_no_time_is_judged_by_the_next_delivery(inline: bool) -> None:
+    """The tool does not run again."""
+    ran: list[str] = []
+    judged: list[str] = []
+    helper = looking(ran, judged, inline=inline)
+    stage = Stage([calls(call("look")), "done"], helper)
+    told = await stage.begin(helper)
+    if not inline:
+        told = await stage.deliver("call_model", told)
+    with pytest.raises(WorkInProgressError, match="call 'call_0'"):
+        await stage.deliver("call_model" if inline else "call_tool", told, left_s=CANCEL_S + 5)
+    assert (len(ran), judged) == (1, [])
+    row = await the_call(stage, told)
+    assert (row.state, row.content, row.by, row.ended_at) == ("approved", "a secret", "tool", None)
+    if not inline:
+        await stage.deliver("call_tool", told)
+    assert (await stage.follow(told))["next"] == "finish"
+    assert (len(ran), judged) == (1, ["a secret"])
+    row = await the_call(stage, told)
+    assert (row.state, row.content, row.by, row.deaths) == ("done", "nothing", "tool", 0)
+    assert [(verdict.guard, verdict.verdict) for verdict in row.verdicts] == [("hide", "replace")]
+    session = await stage.session(told)
+    assert (session.status, session.usage.cost_micros) == ("completed", 5)
+    assert await stage.engine.history.state(session) == {"seen": 1}
+    await check_session(stage.store, stage.engine.streams, session.session_id)
+
+
+async def test_guards_that_the_next_delivery_asks_get_the_time_that_is_left() -> None:
+    """A stage whose functions have less time than the guards may take must not keep a result forever."""
+    ran: list[str] = []
+    judged: list[str] = []
+    helper = looking(ran, judged)
+    stage = Stage([calls(call("look")), "done"], helper)
+    told = await stage.deliver("call_model", await stage.begin(helper))
+    with pytest.raises(WorkInProgressError):
+        await stage.deliver("call_tool", told, left_s=CANCEL_S + 5)
+    await stage.deliver("call_tool", told, left_s=CANCEL_S + 5)
+    assert (len(ran), judged) == (1, ["a secret"])
+    assert (await the_call(stage, told)).content == "nothing"
+
+
+def allow(value: Any, context: GuardContext) -> Allow:
+    return Allow()
+
+
+@pytest.mark.parametrize(
+    ("guard", "seconds"),
+    [
+        (Guard(input=allow), 0),
+        (Guard(input=allow, when="beside"), 10),
+        (Guard(result=allow), 0),
+        (Guard(output=allow, call=allow, timeout_s=20), 60),
+        (Guard(output=allow, timeout_s=60), 120),
+        (Guard(output=allow, call=allow, timeout_s=60), 120),
+    ],
+)
+async def test_a_model_call_leaves_the_guards_of_its_answer_their_time(guard: Guard, seconds: float) -> None:
+    deaf = Deaf(ToolCallsStepResult(tool_calls=[ParsedToolCall(id="c", name="__finish__", arguments={"seen": 1})]))
+    helper = agent("helper", guards=[guard], output_schema=Notes)
+    stage = Stage(deaf, helper)
+    await stage.deliver("call_model", await stage.begin(helper), left_s=600)
+    assert deaf.times == [pytest.approx(600 - CANCEL_S - seconds, abs=1)]

@@ -148,7 +148,7 @@ class CallRow(Stored):
     """The step that the call belongs to."""
     state: Literal["asked", "approved", "claimed", "done"]
     """`asked` (the call waits for a person, a client or another system), `approved` (it has its approval, or the answers to
-    its questions, or a result from outside, which guards have not judged yet), `claimed` or `done`."""
+    its questions, or a result that guards have not judged yet), `claimed` or `done`."""
     inline: bool = False
     """Whether the function that called the model also executes this call, where functions execute calls."""
     ask: Literal["approval", "client", "unknown", "question", "elsewhere"] | None = None
@@ -193,8 +193,8 @@ class CallRow(Stored):
     confirmation: JsonObject | None = None
     """The data that a person supplied with the approval. The tool reads it as `ctx.confirmation`."""
     content: str | None = None
-    """The text of the result. None until the call is `done`, unless a client or another system has sent the result and
-    guards judge it, or another system has ended the call while its tool still runs."""
+    """The text of the result. None until the call is `done`, unless guards have not judged the result yet, or another
+    system has ended the call while its tool still runs."""
     files: list[StoredFile] = Field(default_factory=list)
     """The files that the tool returned, by their place in `content`, in the short form of `core.compact`. The session
     holds them."""
@@ -208,7 +208,7 @@ class CallRow(Stored):
     """The source of the result. `tool`: the tool. `answer`: a person or a client. `plan`: the framework refused or
     settled the call without executing it. `policy`: the outcome is unknown, or too many workers died. `close`: the run
     ended before the call ran. `child`: the sub-agent. `merge`: the fold rejected the call's state changes. None until
-    the call is `done`."""
+    the call is `done`, except for a result of its tool that guards have not judged yet."""
     patches: list[JsonObject] = Field(default_factory=list)
     """The RFC 6902 operations that the tool made on the custom state."""
     verdicts: list[Verdict] = NO_VERDICTS

@@ -131,6 +131,18 @@ def judges_result(agent: AnyAgent, tool_name: str) -> bool:
     return any(guard.judges("result", tool_name) or (finishes and guard.judges("output")) for guard in agent.guards)
 
 
+def seconds_after_answer(agent: AnyAgent) -> float:
+    """Return the most seconds that the agent's guards may take once the model has answered. They judge the answer's text,
+    output and calls one after the other."""
+    texts = 1 if agent.output_schema is None else 2
+    seconds = 0.0
+    for guard in agent.guards:
+        beside = guard.input is not None and guard.when == "beside"
+        times = beside + texts * (guard.output is not None) + (guard.call is not None)
+        seconds += guard.timeout_s * times
+    return seconds
+
+
 def is_judge(function: object) -> bool:
     """Return whether this is an agent, which judges with a model call."""
     return hasattr(function, "llm_config")

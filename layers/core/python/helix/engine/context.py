@@ -14,6 +14,7 @@ from helix.core.declared_tools import accepts, declared_tools
 from helix.core.delivery import Delivery
 from helix.core.entries import AssistantRow
 from helix.core.errors import AgentNotFoundError
+from helix.core.guards import seconds_after_answer
 from helix.core.rows import StopRow
 from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow
@@ -164,7 +165,7 @@ class RunContext:
     def model_time(self) -> float | None:
         """Return the number of seconds that a model call may take: the time left for this delivery, without that of the
         guards after it, or for a sub-agent's run. None: there is no limit."""
-        guards_s = min(GUARDS_S, sum(guard.timeout_s for guard in self.agent.guards))
+        guards_s = min(GUARDS_S, seconds_after_answer(self.agent))
         end = min(self.delivery.deadline - CANCEL_S - guards_s, math.inf if self.until is None else self.until)
         return None if math.isinf(end) else max(0.0, end - self.now())
 

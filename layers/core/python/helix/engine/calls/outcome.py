@@ -10,6 +10,7 @@ from helix.core.errors import FileMissingError, InvalidFileError
 from helix.core.files import FilePart
 from helix.core.questions import timeout_of
 from helix.core.usage import Usage
+from helix.engine.calls.elsewhere import to_judge
 from helix.engine.calls.runner import ToolOutcome
 from helix.engine.context import RunContext
 from helix.services.session_files import NO_FILES
@@ -36,7 +37,7 @@ async def outcome_row(run: RunContext, row: CallRow, outcome: ToolOutcome) -> Ca
     return row.ended(
         outcome.content,
         outcome.success,
-        "tool" if row.content is None else "answer",
+        row.by or ("tool" if row.content is None else "answer"),
         run.now(),
         plain=outcome.plain,
         fatal=outcome.fatal,
@@ -46,6 +47,13 @@ async def outcome_row(run: RunContext, row: CallRow, outcome: ToolOutcome) -> Ca
         deadline=None,
         confirmation=None,
     )
+
+
+def unjudged_row(row: CallRow, outcome: ToolOutcome) -> CallRow:
+    """Return the row with the tool's outcome, for the next delivery, whose guards judge it."""
+    usage = row.usage if outcome.usage is None else (row.usage or Usage()) + outcome.usage
+    changes = {"content": outcome.content, "success": outcome.success, "plain": outcome.plain, "by": "tool"}
+    return to_judge(row).model_copy(update={**changes, "patches": outcome.patches, "usage": usage})
 
 
 async def _take_files(run: RunContext, outcome: ToolOutcome) -> tuple[ToolOutcome, list[FilePart]]:

@@ -16,15 +16,15 @@ from helix.core.json import JsonObject, clean_text, dumps
 from helix.core.messages import EditedArguments, ToolCallRequest
 from helix.core.prompt import BY_GUARD, UNKNOWN, crashed_result
 from helix.core.tools import AnyTool, reminders_of
-from helix.core.verdicts import MAX_REASON, Verdict, about, replacement
+from helix.core.verdicts import MAX_REASON, about, replacement
 from helix.engine.calls.elsewhere import Leaving, ended_early, to_judge, unended
-from helix.engine.calls.outcome import outcome_row
+from helix.engine.calls.outcome import outcome_row, unjudged_row
 from helix.engine.calls.runner import ToolOutcome, run_tool
 from helix.engine.claims.liveness import Claim, HeldClaim, call_claim, release
 from helix.engine.context import RunContext
 from helix.engine.engine import Engine, logger
 from helix.engine.facts import CallDone, CallWaits, ToolClaimed, ToolEnded, ToolStarted
-from helix.engine.guards.results import judge_result
+from helix.engine.guards.results import has_time, judge_result
 from helix.engine.history import session_key
 from helix.engine.observers import record, show
 from helix.engine.observers.telemetry import within_tool
@@ -319,23 +319,29 @@ async def _run(run: RunContext, view: StepView, call: ToolClaimed) -> Progress:
         raise
     result = done if done.state == "done" else None
     await record(run, ToolEnded(call.tool, call.request, call.row, begun, done=result))
+    if progress == "again" and done.is_unjudged:  # the next delivery has the time
+        raise WorkInProgressError(f"call {call.row.call_id!r} of session {run.session_id!r}", run.now())
     return progress
 
 
 async def _execute(
     run: RunContext, view: StepView, call: ToolStarted, state: JsonObject, begun: float, claim: Claim
 ) -> CallRow:
-    """Run the tool under the claim, and return the call's row with its result."""
+    """Run the tool under the claim, and return the call's row with its result. Without time for the guards, the row has the
+    result that the next delivery judges."""
     given = _given_result(call.row)
     if given is None:
         show(run, call)
     try:
         with within_tool(run, call.row):
             leaving = Leaving(run, view, call.tool, call.row)
-            outcome, verdicts = given or await run_tool(run, call, state, leaving), list[Verdict]()
+            outcome = given or await run_tool(run, call, state, leaving)
+            row = call.row.model_copy(update={"later": leaving.stored})
             if run.agent.guards and outcome.questions is None and not outcome.elsewhere:
+                if given is None and not outcome.files and not outcome.fatal and not has_time(run, call, outcome):
+                    return unjudged_row(row, outcome)
                 outcome, verdicts = await judge_result(run, call, claim, outcome)
-            row = call.row.model_copy(update={"verdicts": verdicts, "later": leaving.stored})
+                row = row.model_copy(update={"verdicts": verdicts})
             return await outcome_row(run, row, outcome)
     except BaseException as error:
         name = type(error).__name__ if isinstance(error, Exception) else "cancelled"
@@ -344,8 +350,8 @@ async def _execute(
 
 
 def _given_result(row: CallRow) -> ToolOutcome | None:
-    """Return the result that a client or another system has sent, as the outcome of the call. None: the call has to be
-    executed."""
+    """Return the result that guards have to judge, as the outcome of the call: a client or another system has sent it, or
+    an earlier delivery had no time for the guards. None: the call has to be executed."""
     if row.content is None:
         return None
     return ToolOutcome(row.content, bool(row.success), plain=row.plain, patches=row.patches)

@@ -16,7 +16,22 @@ from helix.engine.calls.runner import ToolOutcome, checked_result
 from helix.engine.claims.liveness import Claim
 from helix.engine.context import RunContext
 from helix.engine.facts import ToolCall
-from helix.engine.guards.judge import judge, make_guard_context
+from helix.engine.guards.judge import LEFT_S, judge, make_guard_context
+
+
+def has_time(run: RunContext, call: ToolCall, outcome: ToolOutcome) -> bool:
+    """Return whether this delivery has as much time left as the guards of the outcome may take."""
+    most_s = sum(
+        guard.timeout_s
+        for place in _places(call, outcome)
+        for guard in run.agent.guards
+        if guard.judges(place, call.tool.name)
+    )
+    return most_s == 0 or run.now() + most_s <= run.delivery.deadline - LEFT_S
+
+
+def _places(call: ToolCall, outcome: ToolOutcome) -> tuple[Place, ...]:
+    return ("result", "output") if call.tool.finish_with and outcome.success else ("result",)
 
 
 async def judge_result(
@@ -24,7 +39,6 @@ async def judge_result(
 ) -> tuple[ToolOutcome, list[Verdict]]:
     """Return what the guards allow of the outcome, and their verdicts. With `finish_with`, the result is also judged as
     an output. Raises `LostClaimError` if another worker has the call."""
-    places: tuple[Place, ...] = ("result", "output") if call.tool.finish_with and outcome.success else ("result",)
 
     def content_of(value: JsonValue) -> tuple[str, bool]:
         if outcome.success:
@@ -34,7 +48,7 @@ async def judge_result(
     value: JsonValue = outcome.content if outcome.plain else parsed_content(outcome.content)
     verdicts: list[Verdict] = []
     usage = outcome.usage
-    for place in places:
+    for place in _places(call, outcome):
         arguments = loads(dumps(call.request.arguments))  # a guard may change what it is given
         names = {"tool_name": call.tool.name, "call_id": call.row.call_id, "arguments": arguments}
         context = make_guard_context(run, place, call.row.step, **names)
