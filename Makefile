@@ -42,7 +42,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Without its bytecode each of the thousands of processes that tests start compiles the whole package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo dev run test slow coverage dist release torture direct mutants check types style format docs bench clean
+.PHONY: setup demo dev run test bytecode slow coverage dist release torture direct mutants check types style format docs bench clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -65,7 +65,8 @@ dev: setup
 run: setup
 	@$(BIN)/helix run $(AGENT) "$${QUESTION:-What happens to a run whose process dies?}" $(if $(MODEL),--model $(MODEL))
 
-test: setup check
+test: setup
+	@$(MAKE) --no-print-directory --output-sync --jobs 3 types style bytecode
 	$(BIN)/python -m pytest $(PYTEST) -m "not slow"
 
 check: setup
@@ -78,6 +79,11 @@ style:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+
+# In a fresh clone each worker would compile every module and rewrite its assertions. This does it once, beside mypy.
+bytecode:
+	@test -d tests/unit/__pycache__ || { mkdir -p build && \
+	  $(BIN)/python -m pytest -q --collect-only >build/collected.txt 2>&1 || { tail -n 40 build/collected.txt; exit 1; }; }
 
 slow: setup
 	$(BIN)/python -m pytest $(PYTEST) -m slow

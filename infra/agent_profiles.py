@@ -10,8 +10,7 @@ import importlib
 import os
 import sys
 from collections.abc import Collection, Iterator
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
 from helix.core.agents import AnyAgent
 from helix.core.config import LLMConfig
@@ -28,13 +27,51 @@ from helix.infra.imports import check_imports, lock_problem, unlocked
 from helix.infra.locks import lock_of
 from helix.runtime.project import HelixProject
 
-if TYPE_CHECKING:
-    from helix.infra.profile import Profile
-
 LONGEST_NAME, LONGEST_S = 64, 900
 """The limits on a Lambda function's name, in characters, and on its timeout, in seconds."""
 SPARE_S = 15
 """The number of seconds that a function needs beyond its tool or model call, to claim the work and record its result."""
+
+
+MEMORY_PER_CORE_MB = 1769
+MEMORY_LIMITS_MB = (128, 10_240)
+NO_TOOLS = ToolSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A resource profile of a stage."""
+
+    name: str
+    """The name of the profile: `default`, or the name of the one agent in it."""
+    memory_mb: int = 0
+    """The memory that the agent's resources request, in MB. With 0, each verb keeps its own size."""
+    provisioned_concurrency: int = 0
+    """The provisioned concurrency of its `call_model`. 0 keeps none warm."""
+    tools: ToolSettings = NO_TOOLS
+    """The project's declarations for the tools of its agents."""
+    declared: bool = False
+    """Whether the agent has its own table in `[tool.helix.agent]`."""
+    inline: bool = False
+    """Whether `call_model` executes some of the tools."""
+    guardrails: frozenset[str] = frozenset()
+    """The verbs whose functions apply guardrails of Amazon Bedrock, because a guard of an agent does."""
+    max_instances: int = 0
+    """The maximum number of the agent's instances, which scales its token rate threshold. 0: the agent does not request
+    resources and has no alarms."""
+
+    def executes_tools(self, verb: str) -> bool:
+        return verb == "call_tool" or (verb == "call_model" and self.inline)
+
+    @classmethod
+    def of(cls, name: str, resources: ResourceConfig, *, provision: bool) -> Profile:
+        """Return the profile of one agent. Lambda allocates CPU in proportion to memory, so the larger of the two requests
+        is used."""
+        wished = max(resources.memory_limit_mb or 0, round((resources.cpu_limit or 0) * MEMORY_PER_CORE_MB))
+        least, most = MEMORY_LIMITS_MB
+        memory = min(max(wished, least), most) if wished else 0
+        warm = resources.min_instances if provision else 0
+        return cls(name, memory, warm, max_instances=resources.max_instances)
 
 
 def find_profiles(settings: Settings, project: HelixProject) -> list[Profile]:
@@ -42,8 +79,6 @@ def find_profiles(settings: Settings, project: HelixProject) -> list[Profile]:
 
     Raises `SettingsError` for an agent that cannot be deployed, or a table or trigger that names an unknown agent.
     """
-    from helix.infra.profile import Profile  # importing CDK takes seconds
-
     declared = project.tools
     os.environ.update(declared.of(settings.stage).environment)  # the agents' modules may read it on import
     agents = {agent.name: agent for agent in deployed_agents(settings, project)}

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from helix.infra.config import Settings
-from helix.infra.streaming import LANES
 
+LANES = 10
+"""The number of batches of one shard that are processed concurrently. A slow socket delays only its own lane."""
 UNRESERVED = 100
 """The concurrency that AWS keeps unreserved in every account and region:
 https://docs.aws.amazon.com/lambda/latest/api/API_PutFunctionConcurrency.html"""

@@ -18,14 +18,15 @@ from helix.infra.bedrock_rights import grant_bedrock
 from helix.infra.concurrency import reserved
 from helix.infra.endpoints import Endpoints
 from helix.infra.executions import Executions
-from helix.infra.function import SIZES, Function, FunctionInputs
+from helix.infra.function import Function, FunctionInputs
 from helix.infra.governing import Governing
-from helix.infra.profile import PROFILE_VERBS, construct_name
+from helix.infra.profile import construct_name
 from helix.infra.sockets import Sockets
 from helix.infra.storage import CHECK, DELETE, GET, GET_SEVERAL, PUT, QUERY, UPDATE, Storage
 from helix.infra.streaming import Streaming
 from helix.infra.topics import Topics
 from helix.infra.triggers import Triggers
+from helix.infra.verbs import SHARED_VERBS
 
 COUNT = (GET, GET_SEVERAL, QUERY, PUT, UPDATE, DELETE)
 """The actions on the control table: slots, usage, budget reservations, the index of open runs."""
@@ -35,7 +36,6 @@ LOOK = (QUERY, GET)
 """The actions to read the end of a stream. A row whose object is missing is read again, by its key."""
 FILES = (GET, GET_SEVERAL, PUT, UPDATE, DELETE, CHECK)
 """The actions on the control table to store the files of a tool's result, and to hold them for the session."""
-SHARED_VERBS = tuple(verb for verb in SIZES if verb not in PROFILE_VERBS)
 
 
 class Rights:

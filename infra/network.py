@@ -12,7 +12,7 @@ from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
 from helix.core.tool_settings import Vpc
-from helix.infra.profile import Profile
+from helix.infra.agent_profiles import Profile
 
 
 @dataclass(frozen=True, slots=True)

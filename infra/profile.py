@@ -8,61 +8,21 @@ they have the settings and permissions of the tools.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from aws_cdk import NestedStack
 from constructs import Construct
 
-from helix.core.resources import ResourceConfig
-from helix.core.tool_settings import ToolSettings
+from helix.infra.agent_profiles import Profile
 from helix.infra.bedrock_rights import grant_guardrails
-from helix.infra.function import NO_TOOLS, Function, FunctionInputs
+from helix.infra.function import Function, FunctionInputs
 from helix.infra.layers import Layers
 from helix.infra.machine import Machine
 from helix.infra.tool_rights import grant_tools
-
-PROFILE_VERBS = ("call_model", "call_tool")
-MEMORY_PER_CORE_MB = 1769
-MEMORY_LIMITS_MB = (128, 10_240)
+from helix.infra.verbs import PROFILE_VERBS
 
 Grant = Callable[[Function], None]
 """A callback that grants a function the permissions of its verb."""
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """A resource profile of a stage."""
-
-    name: str
-    """The name of the profile: `default`, or the name of the one agent in it."""
-    memory_mb: int = 0
-    """The memory that the agent's resources request, in MB. With 0, each verb keeps its own size."""
-    provisioned_concurrency: int = 0
-    """The provisioned concurrency of its `call_model`. 0 keeps none warm."""
-    tools: ToolSettings = NO_TOOLS
-    """The project's declarations for the tools of its agents."""
-    declared: bool = False
-    """Whether the agent has its own table in `[tool.helix.agent]`."""
-    inline: bool = False
-    """Whether `call_model` executes some of the tools."""
-    guardrails: frozenset[str] = frozenset()
-    """The verbs whose functions apply guardrails of Amazon Bedrock, because a guard of an agent does."""
-    max_instances: int = 0
-    """The maximum number of the agent's instances, which scales its token rate threshold. 0: the agent does not request
-    resources and has no alarms."""
-
-    def executes_tools(self, verb: str) -> bool:
-        return verb == "call_tool" or (verb == "call_model" and self.inline)
-
-    @classmethod
-    def of(cls, name: str, resources: ResourceConfig, *, provision: bool) -> Profile:
-        """Return the profile of one agent. Lambda allocates CPU in proportion to memory, so the larger of the two requests
-        is used."""
-        wished = max(resources.memory_limit_mb or 0, round((resources.cpu_limit or 0) * MEMORY_PER_CORE_MB))
-        least, most = MEMORY_LIMITS_MB
-        memory = min(max(wished, least), most) if wished else 0
-        warm = resources.min_instances if provision else 0
-        return cls(name, memory, warm, max_instances=resources.max_instances)
 
 
 class ProfileFunctions(Construct):

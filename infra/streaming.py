@@ -19,6 +19,7 @@ from aws_cdk import aws_kinesis as kinesis
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
+from helix.infra.concurrency import LANES
 from helix.infra.config import Settings
 from helix.infra.function import Function
 from helix.infra.keys import Keys
@@ -40,8 +41,6 @@ that a deletion left there."""
 SEGMENT = "s#"
 """The prefix of the sort keys of the log's rows."""
 BATCH = 100
-LANES = 10
-"""The number of batches of one shard that are processed concurrently. A slow socket delays only its own lane."""
 RETENTION_H = 24
 GIVE_UP_S = (RETENTION_H - 1) * 3600
 """The age at which Lambda gives up on records, in seconds. Kinesis still has them, so Lambda can write them to the

@@ -24,10 +24,11 @@ from helix.core.triggers import Trigger, dump_starts
 from helix.infra.alarm_rules import Rule
 from helix.infra.config import Settings
 from helix.infra.endpoints import Endpoints
-from helix.infra.function import TRIGGER_SIZES, Function
+from helix.infra.function import Function
 from helix.infra.metrics import aws_metric
 from helix.infra.nag import explain, explain_resource
 from helix.infra.names import Names
+from helix.infra.verbs import TRIGGER_SIZES
 
 RETAINED = Duration.days(14)
 QUEUE, FAILED = "triggers", "trigger-failures"

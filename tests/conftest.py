@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import ssl
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -70,8 +71,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Exempt everything that was imported and collected from garbage collection. It lives until the end, and scanning it
-    repeatedly takes a third of the time of all tests."""
+    """Refuse test modules that import CDK, and exempt everything that was imported and collected from garbage collection.
+
+    Each worker imports all modules. CDK takes two seconds, seven without its bytecode, 130 MB and a Node process, so tests
+    import it in functions. What was collected lives until the end, and scanning it repeatedly takes a third of the time of
+    all tests.
+    """
+    if "aws_cdk" in sys.modules:
+        raise pytest.UsageError("a test module imports aws_cdk, or what imports it: import it where a test uses it")
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
     gc.enable()

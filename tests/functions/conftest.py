@@ -9,6 +9,7 @@ import importlib.util
 import json
 import logging
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,6 +37,14 @@ ROOT = Path(__file__).parents[2]
 REGION, ACCOUNT = "us-east-1", "123456789012"
 MACHINE = f"arn:aws:states:{REGION}:{ACCOUNT}:stateMachine:helix-test-default"
 VERBS = ("call_model", "call_tool", "start_run", "finish_run", "fail_run", "sweep", "start_triggered")
+
+
+@cache
+def client(service: str) -> Any:
+    """Return this module's client of the service. Making one costs more than most tests do, and mock_aws serves it in each
+    test."""
+    given = {"region_name": REGION, "aws_access_key_id": "test", "aws_secret_access_key": "test"}
+    return boto3.Session(**given).client(service)
 
 
 class Functions:
@@ -104,16 +113,16 @@ class Functions:
         return self.app.run(self.app.engine.history.run(session_id, run_id))
 
     def executions(self) -> list[str]:
-        listed = boto3.client("stepfunctions").list_executions(stateMachineArn=MACHINE)["executions"]
+        listed = client("stepfunctions").list_executions(stateMachineArn=MACHINE)["executions"]
         return sorted(execution["name"] for execution in listed)
 
     def records(self) -> list[StreamRecord]:
         """Return all records that writers put on Kinesis."""
-        client = boto3.client("kinesis")
-        shard = client.describe_stream(StreamName=CHUNKS)["StreamDescription"]["Shards"][0]["ShardId"]
+        kinesis = client("kinesis")
+        shard = kinesis.describe_stream(StreamName=CHUNKS)["StreamDescription"]["Shards"][0]["ShardId"]
         place = {"StreamName": CHUNKS, "ShardId": shard, "ShardIteratorType": "TRIM_HORIZON"}
-        iterator = client.get_shard_iterator(**place)["ShardIterator"]
-        data = [record["Data"] for record in client.get_records(ShardIterator=iterator, Limit=1000)["Records"]]
+        iterator = kinesis.get_shard_iterator(**place)["ShardIterator"]
+        data = [record["Data"] for record in kinesis.get_records(ShardIterator=iterator, Limit=1000)["Records"]]
         return [record for one in data for record in unpack(one)[1]]
 
     def lines(self) -> list[dict[str, Any]]:
@@ -148,14 +157,12 @@ def functions(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
     _forget_loggers()
     application.cache_clear()
     with mock_aws():
-        make_tables(boto3.client("dynamodb"))
-        boto3.client("s3").create_bucket(Bucket=BUCKET)
-        boto3.client("kinesis").create_stream(StreamName=CHUNKS, ShardCount=1)
+        make_tables(client("dynamodb"))
+        client("s3").create_bucket(Bucket=BUCKET)
+        client("kinesis").create_stream(StreamName=CHUNKS, ShardCount=1)
         definition = json.dumps({"StartAt": "Done", "States": {"Done": {"Type": "Succeed"}}})
         role = f"arn:aws:iam::{ACCOUNT}:role/machine"
-        boto3.client("stepfunctions").create_state_machine(
-            name="helix-test-default", definition=definition, roleArn=role
-        )
+        client("stepfunctions").create_state_machine(name="helix-test-default", definition=definition, roleArn=role)
         made = Functions(application(), capsys)
         yield made
         made.app.close()

@@ -10,7 +10,7 @@ from tests.infra.templates import Assembly, text
 
 from helix.infra.concurrency import division, reserved, runs_at_once
 from helix.infra.config import Settings, read_settings
-from helix.infra.function import SIZES
+from helix.infra.verbs import SIZES
 
 SMALL = {"ws_authorize", "ws_connect", "ws_disconnect", "ws_message", "project_stream", "sweep", "govern", "health"}
 UNRESERVED = 100

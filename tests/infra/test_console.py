@@ -12,7 +12,8 @@ from tests.infra.test_roles import rights_of
 from helix.core.ledger import total
 from helix.fleet.idle import idle_lines, unpriced
 from helix.infra.config import SettingsError, read_settings
-from helix.infra.storage import LOCAL_PAGES
+
+LOCAL_PAGES = "http://127.0.0.1:*"
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]  # its own synthesis
 

@@ -29,7 +29,7 @@ from helix.infra.definition import (
     longest_retries_s,
     substitutions,
 )
-from helix.infra.function import SIZES
+from helix.infra.verbs import SIZES
 from helix.runtime.cloud_settings import CloudSettings
 
 DAY_S, CHILD_S = 24 * 3600, 3600

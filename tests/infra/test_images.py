@@ -9,10 +9,9 @@ import shutil
 import stat
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from aws_cdk import App, Stack
 from tests.infra.templates import Assembly, Template
 from tests.infra.test_lint import problems
 from tests.support.synthesis import Synthesiser
@@ -20,13 +19,14 @@ from tests.support.synthesis import Synthesiser
 from helix.cli.cloud.deploy import Deployment, Target, deploy
 from helix.cli.cloud.images import check_builder, describe_substitute
 from helix.cli.output import RefusedError
-from helix.infra import build, layers
+from helix.infra import build
 from helix.infra.build import BUILDS, interpreter_of
-from helix.infra.config import HOST_PYTHON, read_settings
-from helix.infra.images import dockerfile, image_folder
-from helix.infra.layers import Layers
+from helix.infra.config import HOST_PYTHON, Settings, read_settings
 from helix.infra.packages import LockError
-from helix.runtime.project import read_project
+from helix.runtime.project import HelixProject, read_project
+
+if TYPE_CHECKING:
+    from helix.infra.layers import Layers
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]  # each waits for a synthesis
 
@@ -176,6 +176,8 @@ def test_changed_code_is_another_image(python: Synthesiser, project: Path, assem
 
 
 def test_changed_packages_of_one_size_and_time_are_another_image(tmp_path: Path) -> None:
+    from helix.infra.images import image_folder
+
     deps, folders = tmp_path / "deps", set()
     deps.mkdir()
     for text in ("ONE", "TWO", "ONE"):
@@ -215,7 +217,17 @@ def test_what_cannot_work_stops_the_synthesis_in_one_line(
     assert done.returncode != 0 and told in done.stderr and "Traceback" not in done.stderr, done.stderr[-2000:]
 
 
+def make_layers(settings: Settings, project: HelixProject) -> Layers:
+    from aws_cdk import App, Stack
+
+    from helix.infra.layers import Layers
+
+    return Layers(Stack(App(), "S"), "Layers", settings=settings, project=project)
+
+
 def test_layers_lack_what_the_image_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from helix.infra import layers
+
     asked: list[set[str]] = []
 
     def pip(*words: str) -> None:
@@ -230,14 +242,14 @@ def test_layers_lack_what_the_image_has(tmp_path: Path, monkeypatch: pytest.Monk
     write(tmp_path, settings='requirements = "pins.txt"\nimage = ["torch"]')
     (tmp_path / "pins.txt").write_text("torch==2.9\npa-ndas==1.0\nsmall==1.0\n")
     project, settings = read_project(tmp_path), read_settings({"python": HOST_PYTHON})
-    made = Layers(Stack(App(), "S"), "Layers", settings=settings, project=project)
+    made = make_layers(settings, project)
     assert asked == [{"small"}, {"small"}]
     made.image("default", ["torch"])
     made.image("clerk", ["pa-ndas"])
     assert asked[2:] == [{"torch", "small"}, {"pa-ndas", "small"}], "each image has its own"
     (tmp_path / "pins.txt").write_text("pa-ndas==1.0\n")
     with pytest.raises(LockError, match=r"tool\.helix\.image: 'torch': pins\.txt pins no such package for Lambda"):
-        Layers(Stack(App(), "S"), "Layers", settings=settings, project=project)
+        make_layers(settings, project)
     folders = [folder.name for folder in (tmp_path / BUILDS).glob("context-*")]
     assert len(folders) == 2
 
@@ -253,6 +265,8 @@ def test_the_narrower_image_goes_first(tmp_path: Path) -> None:
 
 
 def test_the_python_of_the_image_is_that_of_the_stage() -> None:
+    from helix.infra.images import dockerfile
+
     assert dockerfile("3.12", ["deps"]).startswith("FROM public.ecr.aws/lambda/python:3.12\nCOPY")
 
 
@@ -335,7 +349,7 @@ def test_what_is_copied_runs_and_needs_a_newer_python_than_the_one_that_builds(t
     (tmp_path / "uv.lock").write_text(NUMPY)
     (tmp_path / "staff.py").write_text(STATISTICS)
     settings = read_settings({"architecture": "host", "model_packages": "bedrock"})
-    made = Layers(Stack(App(), "S"), "Layers", settings=settings, project=read_project(tmp_path))
+    made = make_layers(settings, read_project(tmp_path))
     made.image("default", ["numpy"])
     (context,) = (tmp_path / BUILDS).glob("context-default-*")
     for part in ("deps", "core", "agents"):

@@ -9,9 +9,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from aws_cdk import App, Stack
 
-from helix.infra import build, layers
+from helix.infra import build
 from helix.infra.build import (
     BUILDS,
     MODEL_PACKAGES,
@@ -195,7 +194,12 @@ def test_without_litellm_a_layer_has_its_data_and_no_module(builds: Path, monkey
     assert whole != folder and "python/litellm/__init__.py" in contents(whole)
 
 
+@pytest.mark.slow  # it imports CDK
 def test_the_stages_setting_makes_the_layer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from aws_cdk import App, Stack
+
+    from helix.infra import layers
+
     built: list[tuple[str, ...]] = []
 
     def made(architecture: str, python: str, builds: Path, packages: tuple[str, ...], lock: Lock) -> Path:

@@ -9,8 +9,8 @@ import pytest
 from helix import Agent, LLMConfig, Route
 from helix.core.context_policy import ClearResults, Context, Summarise
 from helix.infra.config import SettingsError, read_settings
-from helix.infra.function import memory_of
 from helix.infra.model_packages import with_model_packages
+from helix.infra.verbs import memory_of
 from helix.runtime.models import models_of
 
 GPT, CLAUDE = "openai/gpt-5.6", "anthropic/claude-sonnet-4-5"

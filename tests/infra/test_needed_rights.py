@@ -22,7 +22,7 @@ from tests.infra.test_triggers import THEIRS, TRIGGERS
 from tests.support.operations import known, pairs
 from tests.support.rights import SECRET
 
-from helix.infra.function import SIZES, TRIGGER_SIZES
+from helix.infra.verbs import SIZES, TRIGGER_SIZES
 
 pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis
 

@@ -11,7 +11,7 @@ from tests.infra.conftest import PRODUCTION, Synth
 from tests.infra.templates import Assembly, Template, listed, text
 from tests.support.rights import TABLE, Rights
 
-from helix.infra.function import SIZES
+from helix.infra.verbs import SIZES
 
 pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis
 

@@ -10,8 +10,8 @@ from tests.docs.documents import ROOT
 from helix.adapters.memory import MemoryStateStore
 from helix.adapters.system import SystemClock
 from helix.gateway.authoriser import ApiKeys, token_of
-from helix.infra.function import CONSOLE_SIZES, SIZES, TRIGGER_SIZES
 from helix.infra.samples import USER, write_key
+from helix.infra.verbs import CONSOLE_SIZES, SIZES, TRIGGER_SIZES
 
 EVENTS = ROOT / "events"
 GUIDE = ROOT / "docs" / "guide" / "sam-local.md"

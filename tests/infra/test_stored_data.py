@@ -8,7 +8,7 @@ import pytest
 from tests.infra.templates import PROFILES, Assembly, text
 
 from helix.adapters.aws.overflow import EXPIRY_DAYS, expiring_prefix
-from helix.infra.function import SIZES
+from helix.infra.verbs import SIZES
 
 pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis
 

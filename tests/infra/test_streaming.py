@@ -10,8 +10,7 @@ import pytest
 from tests.infra.conftest import Synth
 from tests.infra.templates import Assembly, Template, listed, text
 
-from helix.infra.functions import SHARED_VERBS
-from helix.infra.profile import PROFILE_VERBS
+from helix.infra.verbs import PROFILE_VERBS, SHARED_VERBS
 
 pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis
 WRITERS = {"call_model", "call_tool", "start_run", "finish_run", "fail_run", "sweep", "ws_message", "govern"}

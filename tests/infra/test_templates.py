@@ -9,9 +9,9 @@ import pytest
 from tests.infra.templates import PROFILES, Assembly, Template, listed, text
 
 from helix.core.resources import ResourceConfig
+from helix.infra.agent_profiles import Profile
 from helix.infra.definition import VERBS
-from helix.infra.function import CONSOLE_SIZES, SIZES, TRIGGER_SIZES
-from helix.infra.profile import Profile
+from helix.infra.verbs import CONSOLE_SIZES, SIZES, TRIGGER_SIZES
 from helix.runtime.cloud_settings import read_cloud_settings
 
 pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis

@@ -18,7 +18,7 @@ from helix.core.tools import AnyTool
 from helix.engine.context import CANCEL_S
 from helix.infra.agent_profiles import LONGEST_S, SPARE_S, _check_digests, check_times
 from helix.infra.config import SettingsError
-from helix.infra.function import SIZES, WITHOUT_AGENTS
+from helix.infra.verbs import SIZES, WITHOUT_AGENTS
 from helix.runtime.cloud_settings import read_cloud_settings
 
 pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis

@@ -21,7 +21,7 @@ from helix.core.usage import Usage
 from helix.engine.history import row_key, session_key
 from helix.engine.runs.ends import abort
 from helix.fleet.budgets import BudgetManager
-from helix.infra.function import SIZES
+from helix.infra.verbs import SIZES
 from helix.ports.state_store import Delete, Update
 from helix.sessions.ledger import ledger
 from helix.sessions.ledger_aws import MEMORY_GB, OTHER_MEMORY_GB

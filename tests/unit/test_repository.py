@@ -51,7 +51,8 @@ def test_hooks_run_what_make_check_runs() -> None:
     parts = "".join(MAKEFILE.partition(f"\n{target}:")[2].partition("\n\n")[0] for target in ("style", "types"))
     checks = re.findall(r"^\t\$\(BIN\)/(.+)$", parts, re.MULTILINE)
     assert sorted(check.split(" .")[0].removesuffix(" --check") for check in checks) == sorted(hooks)
-    assert " types style" in MAKEFILE.partition("\ncheck: ")[2].partition("\n\n")[0]
+    for target in ("check", "test"):
+        assert " types style" in MAKEFILE.partition(f"\n{target}: ")[2].partition("\n\n")[0]
 
 
 def test_ci_needs_nothing_outside_of_the_repository() -> None:

@@ -17,7 +17,7 @@ from helix.sessions.ledger_rows import SessionRows
 
 MEMORY_GB = {"call_model": 1.0}
 OTHER_MEMORY_GB = 0.5
-"""The memory of all other functions in GB, as deployed with litellm (`SIZES` in infra/function.py). Without litellm,
+"""The memory of all other functions in GB, as deployed with litellm (`SIZES` in infra/verbs.py). Without litellm,
 `call_model` also has 0.5. An agent with its own resources may have more."""
 OWN_S = 0.1
 """The assumed duration of an invocation, in seconds, in addition to the model or tool call."""
