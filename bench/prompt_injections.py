@@ -15,11 +15,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import resource
 import subprocess
 import sys
 import tempfile
 import tomllib
+from datetime import date
 from pathlib import Path
 
 BENCH = Path(__file__).parent
@@ -34,7 +36,7 @@ PAIRS = 949
 INTRO = """# Prompt injections: what approvals and guards stop
 
 `agentdojo` {version}, benchmark v1.2.2: {pairs} pairs of a user's task and an injection, and {tasks} tasks without one;
-`python bench/prompt_injections.py`, {minutes} minutes of CPU time.
+{day}, Python {python}; `python bench/prompt_injections.py`, {minutes} minutes of CPU time.
 
 A scripted model obeys every injection that it reads, so the numbers describe the defence alone. The package judges whether
 a task was done and whether an injection reached its goal. For {unscripted} of the pairs the package lists no calls that
@@ -89,6 +91,8 @@ def report(outcomes: list[dict[str, object]], version: str, seconds: float, *, s
     own = sum(one["app"] == "workspace" and int(str(one["injection"]).split("_")[-1]) >= 6 for one in pairs)
     head = INTRO.format(
         version=version,
+        day=date.today(),
+        python=platform.python_version(),
         pairs=len(pairs),
         tasks=len(first) - len(pairs),
         minutes=round(seconds / 60),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 Outcome = Mapping[str, Any]
@@ -65,10 +65,16 @@ def _lost(by: Mapping[str, Sequence[Outcome]]) -> Iterable[str]:
     first, *others = by
     passed = {_key(one) for one in by[first] if one["passed"]}
     for name in others:
-        lost = [one for one in by[name] if not one["passed"] and _key(one) in passed]
+        lost = sorted((one for one in by[name] if not one["passed"] and _key(one) in passed), key=_place(by[first]))
         tasks = [f"{one['app']} {one['task'].rpartition('_')[2]}" for one in lost if not one["injection"]]
         named = f" ({', '.join(tasks)})" if tasks else ""
         yield f"- {name}: {len(lost) - len(tasks)} under attack, {len(tasks)} without attack{named}"
+
+
+def _place(outcomes: Sequence[Outcome]) -> Callable[[Outcome], tuple[int, int]]:
+    """Return a key that sorts outcomes by the app and the number of their task. Packages list tasks in any order."""
+    apps = list(dict.fromkeys(one["app"] for one in outcomes))
+    return lambda one: (apps.index(one["app"]), int(one["task"].rpartition("_")[2]))
 
 
 def _key(one: Outcome) -> tuple[str, str, str]:

@@ -9,7 +9,8 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.integration.test_http import chat, client_of, post
+from tests.integration.test_http import chat, client_of, post, refund
+from tests.support.asgi_server import events
 from tests.support.command_line import CommandLine
 from tests.support_gateway import Desk, executor_of, served
 from tests.support_run import agent, call, calls, eventually, result_of
@@ -146,12 +147,27 @@ async def test_a_page_of_the_ai_sdk_does_not_answer(encoding: str) -> None:
 
 
 async def test_ag_ui_does_not_ask() -> None:
-    async with client_of(SHIP, "Done.", agents=[desk]) as (client, _):
+    """An interrupt that the page cannot resolve would keep its user from writing."""
+    async with client_of(SHIP, "Done.", agents=[desk]) as (client, executor):
         said = {"id": "u1", "role": "user", "content": "Ship"}
         sent = await post(client, "/desk/ag-ui", {"threadId": "t", "runId": "r1", "messages": [said]})
-        assert sent[-1].json["type"] == "RUN_FINISHED"
-        (paused,) = sent[-1].json["outcome"]["interrupts"]
-        assert (paused["reason"], "toolCallId" in paused, "responseSchema" in paused) == ("helix:pending", False, False)
+        assert (sent[-1].json["type"], sent[-1].json["outcome"]) == ("RUN_FINISHED", {"type": "success"})
+        assert "TOOL_CALL_RESULT" not in [event.json["type"] for event in sent]
+        await executor.complete_call(TOKENS[0], "shipped")
+        await completed(executor, "t")
+        async with client.stream("GET", "/desk/ag-ui/t/stream", headers={"x-user": "ann"}) as response:
+            joined = [event.json async for event in events(response)]
+        assert [event["content"] for event in joined if event["type"] == "TOOL_CALL_RESULT"] == ["shipped"]
+        assert "".join(event.get("delta", "") for event in joined).endswith("Done.")
+
+
+async def test_ag_ui_asks_only_for_the_other_calls() -> None:
+    both = calls(call("ship"), call("refund", order="A7"))
+    async with client_of(both, "Done.", agents=[agent("desk", tools=[ship, refund])]) as (client, _):
+        said = {"id": "u1", "role": "user", "content": "Ship"}
+        sent = await post(client, "/desk/ag-ui", {"threadId": "t", "runId": "r1", "messages": [said]})
+        (asked,) = sent[-1].json["outcome"]["interrupts"]
+        assert (asked["reason"], asked["metadata"]) == ("helix:approval", {"tool": "refund"})
 
 
 async def test_an_mcp_client_waits_for_the_other_system() -> None:

@@ -1,4 +1,5 @@
-"""The TypeScript blocks of the guide form one program. Its types are correct, and it prints what the guide says."""
+"""The TypeScript blocks of the guide form one program. Its types are correct, and it prints what the guide says. The types
+of the pages in the guide to front ends are correct too."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from helix.gateway.loopback import LoopbackGateway
 
 pytestmark = pytest.mark.slow
 GUIDE = ROOT / "docs" / "guide" / "typescript.md"
+FRONT_ENDS = ROOT / "docs" / "guide" / "front-ends.md"
 BIN = CLIENT / "node_modules" / ".bin"
 TYPES = "--strict --noEmit --skipLibCheck --target es2022 --module nodenext --types node --jsx preserve"
 
@@ -56,11 +58,12 @@ def laid_out(folder: Path, package: Path) -> tuple[Path, Path]:
     program, page = folder / "guide.ts", folder / "page.tsx"
     program.write_text("\n".join(found["ts"]))
     page.write_text("\n".join(found["tsx"]))
+    (folder / "front_ends.tsx").write_text("\n".join(b.text for b in blocks_of(FRONT_ENDS) if b.language == "tsx"))
     return program, page
 
 
 def test_the_program_has_the_right_types(npm: Any, package: Path, tmp_path: Path) -> None:
-    files = laid_out(tmp_path, package)
+    files = [*laid_out(tmp_path, package), tmp_path / "front_ends.tsx"]
     done = subprocess.run([BIN / "tsc", *TYPES.split(), *files], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 

@@ -52,8 +52,8 @@ export class AgUiEncoder {
   #time = 0;
   #run: Writer | undefined;
   #asked = new Map<string, Record<string, unknown>>();
-  /** Calls of tools that the run declared, which the reader executes. */
-  #own = new Set<string>();
+  /** Waiting calls that are not interrupts: those of tools that the run declared, and those that end elsewhere. */
+  #unasked = new Set<string>();
   readonly #given: ReadonlyMap<string, string>;
   /** Of sub-agents, while no run of the root is open. */
   #early: StreamMessage[] = [];
@@ -161,8 +161,7 @@ export class AgUiEncoder {
   }
 
   #interrupts(runId: string): object[] {
-    // A call of the reader's own tool is not an interrupt in AG-UI.
-    if (this.#asked.size + this.#own.size > 0) return [...this.#asked.values()];
+    if (this.#asked.size + this.#unasked.size > 0) return [...this.#asked.values()];
     return [{ id: pauseId(runId), reason: `helix:${this.#reason}` }];
   }
 
@@ -362,9 +361,8 @@ export class AgUiEncoder {
   #ask(writer: Writer, call: Call): void {
     this.#showCall(writer, call);
     const id = this.#idOf(call);
-    if (call.declared) return void this.#own.add(id);
+    if (call.declared || call.kind === "elsewhere") return void this.#unasked.add(id);
     if (call.kind === "question") return this.#askQuestions(writer, call);
-    if (call.kind === "elsewhere") return; // the page cannot answer it
     const about = { id, reason: `helix:${call.kind}`, toolCallId: id, metadata: { tool: call.name }, ...writer.tag };
     this.#asked.set(id, call.kind === "client" ? about : { ...about, responseSchema: ANSWER });
   }
@@ -411,7 +409,7 @@ export class AgUiEncoder {
 
   #endCall(writer: Writer, call: Call): void {
     const toolCallId = this.#idOf(call);
-    this.#own.delete(toolCallId);
+    this.#unasked.delete(toolCallId);
     this.#asked.delete(toolCallId);
     this.#asked.delete(questionId(toolCallId, call.round));
     if (this.#results.has(toolCallId)) return;

@@ -171,7 +171,7 @@ class AgUiEncoder:
         return {"usage": entries} if entries else {}
 
     def _interrupts(self, run_id: str) -> list[JsonObject]:
-        if self._calls.asked or self._calls.own:  # a call of the reader's own tool is not an interrupt in AG-UI
+        if self._calls.asked or self._calls.unasked:
             return list(self._calls.asked.values())
         return [{"id": pause_id(run_id), "reason": f"helix:{self._reason}"}]
 

@@ -39,8 +39,9 @@ class Calls:
         self._results: set[str] = set()  # calls whose results were sent
         self.asked: dict[str, JsonObject] = {}
         """The interrupts of the calls that wait for the reader, by their ids."""
-        self.own: set[str] = set()
-        """The calls of tools that the run declared, which the reader executes."""
+        self.unasked: set[str] = set()
+        """The waiting calls that are not interrupts in AG-UI: those of tools that the run declared, which the reader
+        executes, and those that end elsewhere, which the reader cannot answer."""
 
     def start(self, writer: Writer, call: Call) -> None:
         """Show that the call runs, with the answers to its questions."""
@@ -51,11 +52,9 @@ class Calls:
     def ask(self, writer: Writer, call: Call) -> None:
         """Show the call, and ask the reader for its response."""
         self._show(writer, call)
-        if call.kind == "elsewhere":  # the page cannot answer it
-            return
         shown = self.shown_id(call)
-        if call.declared:
-            self.own.add(shown)
+        if call.declared or call.kind == "elsewhere":
+            self.unasked.add(shown)
             return
         about: JsonObject = {"id": shown, "reason": f"helix:{call.kind}", "toolCallId": shown}
         about["metadata"] = {"tool": call.name}
@@ -68,7 +67,7 @@ class Calls:
     def end(self, writer: Writer, call: Call) -> None:
         """Show the result of the call, once."""
         shown = self.shown_id(call)
-        self.own.discard(shown)
+        self.unasked.discard(shown)
         self.asked.pop(shown, None)
         self.asked.pop(ui_calls.question_id(shown, call.round), None)
         if shown in self._results:
