@@ -13,7 +13,7 @@ from tests.support_budgets import WORST, bounded_executor, manager
 from tests.support_budgets import says as says_tokens
 from tests.support_guards import says
 from tests.support_resume import Log, writer
-from tests.support_run import Gate, World, agent, call, chunks_of, history, of_type, result_of, told, types
+from tests.support_run import Gate, World, agent, call, calls, chunks_of, history, of_type, result_of, told, types
 
 from helix import Allow, Guard, LocalExecutor, MemoryStateStore, Replace, ScriptedModel, create_sub_agent_tool
 from helix.adapters.models.playback import notify
@@ -330,3 +330,14 @@ async def test_a_resume_to_the_checkpoint_before_forgets_the_cut(world: World) -
     assert (await result_of(again)).output == "anew"
     assert prompt(model) == ["user: go"]
     assert told(await history(executor, S)) == ["user: go", "assistant: anew"]
+
+
+async def test_an_agent_that_took_over_keeps_what_it_said(world: World) -> None:
+    pal = keeper(name="pal")
+    front = agent(name="front", handoffs=[pal])
+    first = world.executor([calls(call("transfer_to_pal")), "Pal speaks."])
+    await result_of(await first.execute(front, "begin", session_id=S))
+    executor, _ = await stopped(world, Cut(["whole"]), front)
+    cut: AnyMessage = (await history(executor, S))[-1]
+    assert told([cut]) == ["assistant: half a sen"] and cut.metadata["agent"] == "pal"  # type: ignore[union-attr]
+    await check_session(executor.store, executor.engine.streams, S, at_rest=True)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from tests.support_later import rests, shipping, shop
 from tests.support_run import World, eventually, history, play, results
 
 from helix import CallEndedError, Confirmation, InvalidCallTokenError
+from helix.adapters.system import SystemClock
+from helix.core.delivery import Delivery
 from helix.core.elsewhere import MAX_TOKENS, CallToken
 from helix.core.errors import InvalidInputError
+from helix.engine.claims.timeouts import end_wait
 from helix.ports.state_store import Update
 from helix.services.waits import read_waits
+from helix.testing.invariants import check_session
 
 SOON_S = 1.0
 
@@ -87,6 +92,21 @@ async def test_a_missing_heartbeat_may_ask_a_person_and_the_result_may_still_com
     await executor.complete_call(tokens[0], "shipped")
     await rests(executor, handle.session_id)
     assert results(await history(executor, handle.session_id)) == ["shipped"]
+
+
+class Tomorrow(SystemClock):
+    def now(self) -> float:
+        return super().now() + 86_400
+
+
+async def test_a_session_is_sound_between_a_missing_heartbeat_and_the_next_execution(world: World) -> None:
+    executor = world.executor(shipping())
+    handle, _, _ = await play(executor, shop([], wait={"heartbeat_s": 3_600}))
+    (entry,) = [row async for page in read_waits(executor.store) for row in page]
+    late = replace(executor.engine, clock=Tomorrow())
+    (claimed,) = await end_wait(late, entry, Delivery("worker that dies", late.clock.now() + 60))
+    assert claimed.session.session_id == handle.session_id
+    await check_session(executor.store, executor.engine.streams, handle.session_id)
 
 
 async def test_a_call_keeps_its_newest_tokens(quick_world: World) -> None:

@@ -183,6 +183,20 @@ FAULTS = (
         PEOPLE,
     ),
     Fault(
+        "engine/claims: a call of which a token was taken is ended by any token",
+        "core/elsewhere.py",
+        "return sum(hmac.compare_digest(given, known) for known in self.hashes) > 0",
+        "return sum(hmac.compare_digest(given, known) for known in self.hashes) >= 0",
+        PEOPLE,
+    ),
+    Fault(
+        "engine/steps: a cut answer does not name the agent that made it",
+        "engine/steps/cut.py",
+        "agent=session.active_agent,",
+        'agent="",',
+        _runs("cut_answers"),
+    ),
+    Fault(
         "engine/guards: messages that have an answer are judged again",
         "engine/guards/inputs.py",
         "if isinstance(message, AssistantMessage) or (isinstance(message, UserMessage) and not message.id):",

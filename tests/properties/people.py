@@ -1,11 +1,13 @@
-"""Runs that people steer, queue for, answer, interrupt and withdraw from while their workers die, by seed.
+"""Runs that people steer, queue for, answer, interrupt and withdraw from, and that other systems report to, while their
+workers die, by seed.
 
     .venv/bin/python -m tests.properties.people --count 1000 [--kind sqlite] [--seed 7]
 
 Law: a play is a function of its seed. Each has two worker processes and functions on one store, and a client in each. It
 steers, queues, asks, interrupts and kills at least once, at random moments. Afterwards plain lists of what clients were
 told are compared with the rows: each message is in history once and in order, each question has one answer, which its tool
-got, no guard judged a value again once its verdict was stored, and streams have no gap.
+got, each call that ends elsewhere has one result, which a right token brought, a cut answer is in history once, the active
+agent is the target of the last handoff, no guard judged a value again once its verdict was stored, and streams have no gap.
 """
 
 from __future__ import annotations
@@ -61,6 +63,8 @@ def _interrupt(m: PeopleMachine, rng: Random) -> None:
 PEOPLE: list[tuple[int, Act]] = [
     (60, lambda m, rng: m.speak(rng, then=then(rng))),
     (70, lambda m, rng: m.reply(rng, then=then(rng))),
+    (30, lambda m, rng: m.report(rng, then=then(rng))),
+    (6, lambda m, rng: m.cut(rng, then=then(rng))),
     (12, lambda m, rng: m.withdraw(rng, then=then(rng))),
     (25, _kill),
     (15, _lose),
@@ -73,6 +77,8 @@ EACH: list[Act] = [
     lambda m, rng: m.speak(rng, "interrupt"),
     lambda m, rng: m.reply(rng),
     lambda m, rng: m.reply(rng),
+    lambda m, rng: m.report(rng),
+    lambda m, rng: m.cut(rng),
     _interrupt,
     _kill,
 ]

@@ -1,4 +1,5 @@
-"""The cast of the walks with people: tools that ask, guards that count what they judge, and a model that plays plans.
+"""The cast of the walks with people: tools that ask or end elsewhere, guards that count what they judge, agents that hand
+over or keep cut answers, and a model that plays plans.
 
 A message is a plan with an id of its own, as in `free+survey>text ~12`. A mark behind the id says what the input guards do:
 `mask` (replace it), `drop` (hide it from the model), `stop` (end the run). The other guards decide by the number of the
@@ -8,43 +9,38 @@ answer that they judge.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from tests.properties.protocol_cast import (
+    COMMON,
     TOOL_TIMEOUT_S,
     Answer,
     Cast,
     Notes,
-    Nothing,
     Purchase,
     Stage,
     Started,
     _tool,
+    quick_tools,
+    shared_tools,
 )
 from tests.properties.protocol_world import ACTOR, Actor
 
 from helix.core.agents import Agent, AnyAgent
-from helix.core.config import LLMConfig
 from helix.core.context import ToolContext
 from helix.core.guards import Guard, GuardContext
 from helix.core.json import JsonValue
-from helix.core.messages import AnyMessage, AssistantMessage, UserMessage
+from helix.core.messages import UserMessage
 from helix.core.questions import Question, ask_user
 from helix.core.steps import (
-    AnyStepResult,
-    ErrorStepResult,
     ParsedSubAgentCall,
     ParsedToolCall,
-    TextStepResult,
-    ToolCallsStepResult,
 )
-from helix.core.tools import create_sub_agent_tool, define_tool, tool
-from helix.core.usage import Usage
+from helix.core.tools import create_sub_agent_tool, tool
 from helix.core.verdicts import Allow, AnyVerdict, Ask, Block, Replace, Retry, hash_of
-from helix.ports.model import LLMGenerateInput
 
 DEFAULT = "whatever you like"
 """The answer to a question that no one answers in time."""
@@ -52,9 +48,12 @@ WAIT_S = 25.0
 GUARD_S = 4.0
 """The timeout of a guard. A function must have time for all of them after its model call."""
 TAG = re.compile(r"~(\w+)")
-KIDS = {"kid": "free", "kidgate": "gated", "kidtext": "text", "kidform": "form+free"}
-KIDS |= {"kidask": "survey", "kidsend": "send+pledge"}
 MARKS = ("mask", "drop", "stop")
+WAITS: list[dict[str, Any]] = [{}, {"heartbeat_s": WAIT_S}, {"timeout_s": 2 * WAIT_S}]
+WAITS.append({"heartbeat_s": WAIT_S, "timeout_s": 2 * WAIT_S, "on_timeout": "fail"})
+"""How long a call waits for its result from elsewhere."""
+TRANSFERS = {"pal": "transfer_to_pal", "home": "transfer_to_solo"}
+"""The words that hand the conversation over."""
 
 
 def tag_of(text: str) -> str:
@@ -83,6 +82,14 @@ class Seen:
     key: str
     question: str
     answer: JsonValue
+
+
+@dataclass
+class Left:
+    """A token that a tool got for its call. `key` is the call's idempotency key."""
+
+    key: str
+    token: str
 
 
 # --- tools that ask -----------------------------------------------------------------------------------------------------
@@ -143,6 +150,20 @@ async def send(to: str, ctx: ToolContext[Notes]) -> str:
         await _gate(ctx)
         ctx.update_state(lambda notes: notes.log.append(f"send {ctx.tool_call_id}"))
         return f"sent to {to}"
+    finally:
+        start.over = True
+
+
+async def ship(ctx: ToolContext[Notes]) -> str:
+    """Ship. Another system says how it ended."""
+    start, cast = _begin(ctx), PeopleStage.cast
+    try:
+        await _gate(ctx)
+        token = await ctx.later(**WAITS[len(cast.left) % len(WAITS)])
+        cast.left.append(Left(ctx.idempotency_key, token))
+        ctx.update_state(lambda notes: notes.log.append(f"ship {ctx.tool_call_id}"))
+        await cast.world.gate("tool", f"shipping {ctx.idempotency_key}")
+        return "not yet"
     finally:
         start.over = True
 
@@ -214,24 +235,18 @@ async def _check(output: Answer) -> str | None:
 
 @cache
 def people_agents() -> dict[str, AnyAgent]:
-    common: dict[str, Any] = {"system_prompt": "work", "state_schema": Notes, "llm_config": LLMConfig(model="planned")}
     asking = [tool(timeout_s=TOOL_TIMEOUT_S)(survey), tool(timeout_s=TOOL_TIMEOUT_S, on_unknown="skip")(pledge)]
-    asking += [tool(timeout_s=TOOL_TIMEOUT_S)(send), ask_user]
-    shared = [
-        _tool("free", "retry"),
-        _tool("once", "skip"),
-        _tool("care", "ask"),
-        _tool("gated", "retry", approval=True),
-    ]
-    shared.append(define_tool(name="form", description="Ask the client.", input_schema=Nothing, execute="client"))
-    own = [*shared, *asking, _tool("fatal", "retry")]
-    quick = [_tool("free", "retry", inline=True), _tool("once", "skip", inline=True), *own[2:]]
-    helper: AnyAgent = Agent(name="helper", tools=[*shared, *asking], output_schema=Answer, guards=_guards(), **common)
-    solo: AnyAgent = Agent(name="solo", tools=quick, guards=_guards(), **common)
-    boss: AnyAgent = Agent(name="boss", tools=[*own, create_sub_agent_tool(helper)], **common)
-    clerk: AnyAgent = Agent(name="clerk", tools=own, output_schema=Answer, guards=_guards(), **common)
+    asking += [tool(timeout_s=TOOL_TIMEOUT_S)(send), tool(timeout_s=TOOL_TIMEOUT_S, later=True)(ship), ask_user]
+    shared = [*shared_tools(), *asking]
+    own = [*shared, _tool("fatal", "retry")]
+    helper: AnyAgent = Agent(name="helper", tools=shared, output_schema=Answer, guards=_guards(), **COMMON)
+    pal: AnyAgent = Agent(name="pal", tools=own, handoffs=["solo"], keep_partial=True, **COMMON)
+    solo: AnyAgent = Agent(name="solo", tools=quick_tools(own), handoffs=[pal], guards=_guards(), **COMMON)
+    of_boss = [*own, create_sub_agent_tool(helper)]
+    boss: AnyAgent = Agent(name="boss", tools=of_boss, handoffs=[pal], keep_partial=True, **COMMON)
+    clerk: AnyAgent = Agent(name="clerk", tools=own, output_schema=Answer, guards=_guards(), **COMMON)
     clerk.output_check(_check)
-    return {agent.name: agent for agent in (helper, solo, boss, clerk)}
+    return {agent.name: agent for agent in (helper, pal, solo, boss, clerk)}
 
 
 # --- the model ----------------------------------------------------------------------------------------------------------
@@ -244,10 +259,14 @@ class PeopleStage:
 class PeopleCast(Cast):
     """The model, and the record of what tools and guards really got and did."""
 
+    kids: ClassVar[Mapping[str, str]] = {**Cast.kids, "kidask": "survey", "kidsend": "send+pledge", "kidship": "ship"}
+
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.seen: list[Seen] = []
         self.done: list[str] = []
+        self.left: list[Left] = []
+        self.cut: set[str] = set()
         self.judged: list[Judged] = []
         self.observe_judged: Callable[[Judged], None] = lambda judged: None
         PeopleStage.cast = self
@@ -259,40 +278,19 @@ class PeopleCast(Cast):
 
     def texts(self) -> set[str]:
         found = super().texts()
-        return found | {f"{text}*" for text in found}
+        return found | {f"{text}*" for text in found} | self.cut
 
-    def _answer(self, request: LLMGenerateInput, history: list[AnyMessage], bought: Purchase) -> AnyStepResult:
-        usage = Usage(prompt_tokens=bought.cost * 10, cost_micros=bought.cost, calls=1)
-        asks = [i for i, m in enumerate(history) if isinstance(m, UserMessage) and m.id and tag_of(m.content)]
-        at = asks[-1] if asks else 0
-        asked = history[at] if history else None
-        plan = asked.content.split(" ")[0].split(">") if isinstance(asked, UserMessage) else []
-        index = sum(isinstance(m, AssistantMessage) for m in history[at:])
-        words = plan[index].split("+") if index < len(plan) else ["end"]
-        if words == ["boom"]:
-            place = f"{bought.session_id} {bought.history}"
-            if place not in self.ghost.boomed:
-                self.ghost.boomed.add(place)
-                return ErrorStepResult(error="as planned", code="model_error", usage=usage)
-            words = ["end"]
-        calls, children = [], []
-        for i, word in enumerate(words):
-            ident = f"call_{i}"
-            if word == "end" and request.output_schema is not None:
-                calls.append(ParsedToolCall(id=ident, name="__finish__", arguments={"answer": bought.text}))
-            elif word in KIDS:
-                message = f"{KIDS[word]} ~k{bought.n}x{i}"
-                children.append(ParsedSubAgentCall(id=ident, agent_type="helper", input={"message": message}))
-            elif word == "ask_user":
-                calls.append(
-                    ParsedToolCall(id=ident, name=word, arguments={"question": f"What now, after #{bought.n}?"})
-                )
-            elif word == "send":
-                calls.append(ParsedToolCall(id=ident, name=word, arguments={"to": f"#{bought.n}"}))
-            elif word not in ("end", "text"):
-                calls.append(ParsedToolCall(id=ident, name=word, arguments={}))
-        if calls or children:
-            return ToolCallsStepResult(
-                content=bought.text, tool_calls=calls, sub_agent_calls=children, usage=usage, model="m"
-            )
-        return TextStepResult(content=bought.text, usage=usage, model="m")
+    def is_plan(self, message: UserMessage) -> bool:
+        return bool(message.id and tag_of(message.content))
+
+    def _call(self, ident: str, word: str, bought: Purchase) -> ParsedToolCall:
+        arguments: dict[str, JsonValue] = {}
+        if word == "ask_user":
+            arguments["question"] = f"What now, after #{bought.n}?"
+        elif word == "send":
+            arguments["to"] = f"#{bought.n}"
+        return ParsedToolCall(id=ident, name=TRANSFERS.get(word, word), arguments=arguments)
+
+    def _kid(self, ident: str, word: str, bought: Purchase) -> ParsedSubAgentCall:
+        message = f"{self.kids[word]} ~k{bought.n}x{ident.removeprefix('call_')}"
+        return ParsedSubAgentCall(id=ident, agent_type="helper", input={"message": message})

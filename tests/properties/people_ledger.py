@@ -106,7 +106,7 @@ class Ledger:
         places, waits = self.places(sent), self._waits(sent)
         visible = self.visible(sent.session).count(sent.tag)
         assert visible <= 1, f"inbox_once: {sent.tag} is {visible} times in the history of {sent.session}: {sent}"
-        again = self._rewound(sent.session)
+        again = self.is_rewound(sent.session)
         assert again or len(places) + waits <= 1, f"inbox_once: {sent} is at {places} and waits {waits} times"
         if waits:
             assert not places or again, f"inbox_once: {sent} is at {places} and waits"
@@ -143,23 +143,41 @@ class Ledger:
         rows = self.view.history(session_id, session.lineage, session.count)
         return [tag_of(row["content"]) for row in rows if row["kind"] == "user"]
 
-    def _rewound(self, session_id: str) -> bool:
+    def is_rewound(self, session_id: str) -> bool:
         """Return whether the session has another lineage, whose rows repeat messages or leave them behind."""
         session = self.view.session(session_id)
         return session is not None and (session.lineages > 0 or session.forked_from is not None)
 
     def _order(self, session: SessionRow) -> None:
         """Check that messages of one kind are in history in the order in which they were accepted."""
-        if self._rewound(session.session_id):
+        if self.is_rewound(session.session_id):
             return
         places = {tag: place for place, tag in enumerate(self.visible(session.session_id))}
         known = [s for s in self.sent if s.session == session.session_id and s.tag in places and s.accepted]
         for first in known:
             for second in known:
                 accepted = min(request.ended or 0 for request in first.accepted)
+                if second.how == "interrupt" and not second.queued_id:
+                    continue  # such a message waits behind no other if nothing runs
                 if first.how == second.how and accepted < min(r.begun for r in second.requests):
                     where = f"{first} and {second} in {session.session_id}"
                     assert places[first.tag] < places[second.tag], f"inbox_order: {where}"
+
+    # --- cut answers ------------------------------------------------------------------------------------------------
+
+    def check_cuts(self, cuts: list[Key]) -> None:
+        """Check that each cut answer is in history, and that no answer is there twice, whole or cut."""
+        for session in self.view.sessions():
+            if self.is_rewound(session.session_id):
+                continue
+            rows = self.view.history(session.session_id, session.lineage, session.count)
+            said = [row["content"].rstrip("*.") for row in rows if row["kind"] == "assistant" and row.get("content")]
+            twice = [text for text, times in Counter(said).items() if times > 1]
+            assert not twice, f"cut_once: {twice} are in the history of {session.session_id} more than once"
+            for key in cuts:
+                if key.partition == session.session_id and key.partition not in self.deleted:
+                    row = self.world.mirror.get(key)
+                    assert row in rows, f"cut_once: {key} is not in history: {row}"
 
     # --- questions --------------------------------------------------------------------------------------------------
 
@@ -177,7 +195,7 @@ class Ledger:
         rows = self._call_rows()
         stored = [repr(q.data) for _, row in rows for q in row.questions if q.answered]
         for reply in self.replies:
-            if reply.request.outcome != "ok" or self._is_gone(reply.session):
+            if reply.request.outcome != "ok" or self.is_gone(reply.session):
                 continue
             assert not reply.late, f"one_answer: {reply} was accepted for another round"
             lost = [value for value in reply.values if repr(value) not in stored]
@@ -188,12 +206,12 @@ class Ledger:
                 for question in row.questions:
                     assert question.answered, f"one_answer: {key} is done with an open question: {question}"
                     got = seen.get((f"{key.partition}/{lineage}/{row.call_id}", question.text))
-                    copied = self._rewound(key.partition)
+                    copied = self.is_rewound(key.partition)
                     assert copied or got == {repr(question.data)}, (
                         f"one_answer: {key} has {question}, its tool got {got}"
                     )
 
-    def _is_gone(self, session_id: str) -> bool:
+    def is_gone(self, session_id: str) -> bool:
         return session_id in self.deleted or self.view.session(session_id) is None
 
     def _call_rows(self) -> list[tuple[Key, CallRow]]:

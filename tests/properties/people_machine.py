@@ -11,9 +11,13 @@ from tests.properties.inbox_watch import InboxWatch
 from tests.properties.people_cast import MARKS, PeopleCast
 from tests.properties.people_fold import check_folds
 from tests.properties.people_ledger import Ledger, Reply, Request, Sent
+from tests.properties.people_reports import Report, Reports
 from tests.properties.people_stores import DynamoStores
 from tests.properties.people_watch import PeopleChecks, PeopleWatcher
+from tests.properties.protocol_cast import Purchase
 from tests.properties.protocol_company import ProtocolMachine
+from tests.properties.protocol_play import SETTINGS
+from tests.properties.protocol_world import Call
 
 from helix.core.entries import CallRow
 from helix.core.errors import CallerError
@@ -35,6 +39,7 @@ SOLO += [
     "form+ask_user>text",
     "free>fatal>text",
 ]
+SOLO += ["ship>text", "ship+free>text", "ship+survey>text", "free>pal>ship>text", "pal+once>home>text", "pal>text>text"]
 SOLO += ["once+send>text", "survey>pledge>text", "pledge+once>text"]
 BOSS = [
     *SOLO,
@@ -42,6 +47,7 @@ BOSS = [
     "kidask>text",
     "kidask+survey>text",
     "kidsend>text",
+    "kidship+free>text",
     "kidgate+ask_user>text",
     "kidform+kid>text",
 ]
@@ -52,11 +58,13 @@ Ask = Callable[[Executor], Coroutine[Any, Any, Any]]
 class PeopleMachine(ProtocolMachine):
     casts, watchers, checkers = PeopleCast, PeopleWatcher, PeopleChecks
     cast: PeopleCast
+    watcher: PeopleWatcher
 
     def __init__(self) -> None:
         super().__init__()
         self.agents = dict(SESSIONS)
         self.ledger = Ledger(self.world, self.cast)
+        self.reports = Reports(self.ledger, self.cast)
         self.inbox = InboxWatch(self.world)
         self.tags = 0
         self.rng = Random(0)
@@ -182,6 +190,8 @@ class PeopleMachine(ProtocolMachine):
             confirmation = Confirmation(row.call_id, rng.random() < 0.95, data, round=number)
         request = self.request()
         self.say(f"reply {owner} {row.call_id} {row.ask} {confirmation.data} round={confirmation.round} by {p}")
+        if row.ask == "elsewhere":
+            self.reports.answers.append(request)
         if values is not None and confirmation.approved:
             self.ledger.replies.append(Reply(owner, row.call_id, values, request, number == row.claim - 1))
         self.ask(p, "answer", lambda x: x.answer(agent, sid, confirmation), request)
@@ -189,6 +199,44 @@ class PeopleMachine(ProtocolMachine):
     def _value(self, schema: dict[str, Any], fits: bool) -> JsonValue:
         n = self.request().begun
         return n if (schema["type"] == "integer") == fits else f"v{n}"
+
+    def report(self, rng: Random, then: int = 0) -> None:
+        """Report to a call that ends elsewhere, once or several times, through one or several services."""
+        for _ in range(rng.choice([1, 1, 2, 3]) if self.cast.left else 0):
+            p, report = rng.randrange(6), self.reports.choose(rng, self.request())
+            self.say(f"report {report.how} {report.value} of {report.left.key} forged={report.is_forged} by {p}")
+            self._report(p, report)
+        self.after(then)
+
+    def cut(self, rng: Random, then: int = 0) -> None:
+        """Stop a run in the middle of an answer, as a person who has read its beginning."""
+        found = self.until(self._keepers)
+        if not found:
+            return
+        (call, bought), p = rng.choice(found), rng.randrange(6)
+        sid = self._root(bought.session_id)
+        self.say(f"cut {call.name} of {sid} by {p}")
+        self.world.held = [call]
+        self.ask(p, "interrupt", lambda x: x.interrupt(sid, "stop"), self.request())
+        self.after(20)
+        self.world.advance(SETTINGS.stop_poll_s + 1)
+        self.after(20)
+        self.world.held = []
+        self.after(then)
+
+    def _keepers(self) -> list[tuple[Call, Purchase]]:
+        """Return the model calls under way whose agents keep cut answers."""
+        calls = [call for call in self.world.choices() if call.kind == "model"]
+        bought = [(call, self.cast.ghost.purchases[int(call.name.removeprefix("#")) - 1]) for call in calls]
+        return [(call, one) for call, one in bought if self.cast.agents[one.agent].keep_partial]
+
+    def _report(self, p: int, report: Report) -> None:
+        verbs: dict[str, Ask] = {
+            "complete": lambda x: x.complete_call(report.token, report.value),
+            "fail": lambda x: x.fail_call(report.token, report.value),
+            "prolong": lambda x: x.prolong_call(report.token),
+        }
+        self.ask(p, f"{report.how}_call", verbs[report.how], report.request)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -211,6 +259,8 @@ class PeopleMachine(ProtocolMachine):
         self.checks.at_rest()
         self.inbox.at_rest()
         self.ledger.check()
+        self.ledger.check_cuts(self.watcher.cuts)
+        self.reports.check()
         self.world.loop.run_until_complete(self._shipped())
         self.world.loop.run_until_complete(check_folds(self))
         self.raise_limit(more=100_000)
@@ -245,6 +295,10 @@ class PeopleMachine(ProtocolMachine):
         told += Counter(f"replies: {reply.request.outcome}" for reply in ledger.replies)
         told += Counter(f"messages: {fate}" for fate, times in self.inbox.moved.items() for _ in range(times))
         told += Counter(f"verdicts: {judged.on}" for judged in self.cast.judged)
+        told += Counter(f"reports: {one.request.outcome}" for one in self.reports.sent if not one.is_forged)
+        told["reports: forged"] = sum(one.is_forged for one in self.reports.sent)
+        told["answers: cut"] = len(self.watcher.cuts)
+        told["answers: of an agent that took over"] = sum(bought.agent == "pal" for bought in self.cast.ghost.purchases)
         told["answers that tools got"] = len(self.cast.seen)
         told["model calls"] = len(self.cast.ghost.purchases)
         told["workers killed"] = sum(actor.dead for actor in self.world.actors)

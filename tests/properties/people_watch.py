@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from tests.properties.people_cast import Judged, PeopleCast, tag_of
-from tests.properties.protocol_cast import Cast
+from tests.properties.protocol_cast import Cast, Purchase
 from tests.properties.protocol_checks import Checks
 from tests.properties.protocol_watch import Watcher
 from tests.properties.protocol_world import World
 
 from helix.core.session_row import SessionRow
 from helix.core.verdicts import WITHHELD
-from helix.ports.state_store import Value
+from helix.engine.claims.liveness import DEAD
+from helix.ports.state_store import Key, Value
 
+MOVES = {"call_later": {"later"}, "prolong_call": {"deadline"}}
+MOVES["end_call_early"] = {"content", "success", "plain", "ended_at", "deaths"}
+"""The transactions that change only these fields of a call's row."""
 Told = tuple[str, str, tuple[str, ...]]
 
 
@@ -25,6 +29,7 @@ class PeopleWatcher(Watcher):
         assert isinstance(cast, PeopleCast)
         self.cast = cast
         self.cast.observe_judged = self.judges
+        self.cuts: list[Key] = []
 
     def judges(self, judged: Judged) -> None:
         """Check that the value has no stored verdict of this guard. A process that paused may repeat what another one did
@@ -36,6 +41,49 @@ class PeopleWatcher(Watcher):
             if (verdict["guard"], verdict["on"]) == (judged.guard, judged.on) and same:
                 what = judged.of or judged.hash
                 self.wrong("judged_once", f"{judged.guard} judges {judged.on} {what} of {judged.session_id} again")
+
+    def _session(self, name: str, sid: str, before: Value | None, after: Value | None) -> None:
+        """Check that the active agent is the target of the last handoff in history."""
+        super()._session(name, sid, before, after)
+        if after is None or after["status"] == "deleting":
+            return
+        now = SessionRow.at(sid, after)
+        history = self.view.history(sid, now.lineage, now.count)
+        active = next((entry["handoff"] for entry in reversed(history) if entry.get("handoff")), "")
+        if now.active_agent != active:
+            self.wrong("active_follows", f"{name}: {now.active_agent!r} is active in {sid}, after {active!r} took over")
+
+    def bought(self, bought: Purchase) -> None:
+        """Check that the active agent asks."""
+        super().bought(bought)
+        session = self.view.session(bought.session_id)
+        live = session is not None and session.claim is not None and session.run_id == bought.run
+        if live and session is not None and bought.agent != (session.active_agent or session.agent_type):
+            self.wrong(
+                "active_follows", f"{bought.agent!r} asks in {bought.session_id}: {session.active_agent!r} is active"
+            )
+
+    def _entry(self, name: str, key: Key, before: Value | None, after: Value | None, was: Value | None) -> None:
+        """Check how a call waits for its result from elsewhere, and then all that holds for every call."""
+        if before is not None and after is not None and before["kind"] == after["kind"] == "call":
+            moved = {field for field in before.keys() | after.keys() if before.get(field) != after.get(field)}
+            early = before["state"] == "claimed" and before.get("content") is not None
+            if name in MOVES:
+                if not moved <= MOVES[name]:
+                    self.wrong("one_result", f"{name} changed {moved} of {key}")
+                return
+            if before.get("ask") == "elsewhere" and after["state"] == "claimed" and after["deadline"] == DEAD:
+                return  # a heartbeat is missing
+            waits = before["state"] == "claimed" and after.get("ask") == "elsewhere"
+            if waits and (name != "call_result" or before["claim"] != after["claim"] or early):
+                self.wrong("one_result", f"{name}: {key} waits, although {before['owner']} lost it or it has a result")
+            if waits:
+                return
+            if early and after["state"] == "done" and after["by"] == "answer":
+                if after["content"] != before["content"]:
+                    self.wrong("one_result", f"{name}: {key} had {before['content']}, and has {after['content']}")
+                return
+        super()._entry(name, key, before, after, was)
 
     def verdicts(self, session_id: str) -> list[Value]:
         """Return the verdicts that the rows of history and of the open step have."""
@@ -57,13 +105,28 @@ class PeopleWatcher(Watcher):
             self.wrong("zombie_invisible", f"{name} put {place} by {after['attempt_id']}, which holds no claim")
         if after.get("content") is None:  # refused, or a message before it was
             return
-        bought = [p for p in self.cast.ghost.purchases if p.text == after["content"].removesuffix("*")]
+        said = after["content"].removesuffix("*")
+        if after.get("stop_reason") == "interrupted":
+            self._cut(name, place, after["content"])
+            said = f"{said.removesuffix('.')}."
+        bought = [p for p in self.cast.ghost.purchases if p.text == said]
         if len(bought) != 1 or bought[0].session_id != session.session_id:
             self.wrong("answer_fits_history", f"{place} holds an answer that was not bought: {after.get('content')!r}")
             return
         told = self.view.told(session.session_id, session.lineage, session.count)
         if not _same(_bare(bought[0].history), _bare(told)):
             self.wrong("answer_fits_history", f"{place} was computed from other messages than those before it")
+
+    def _cut(self, name: str, place: str, content: str) -> None:
+        """Check the answer that a stop cut off: its run is interrupted in the same transaction."""
+        session_id, sort = place.split()
+        session = self.view.session(session_id)
+        self.cuts.append(Key("sessions", session_id, sort))
+        self.cast.cut.add(content)
+        if name != "end_interrupted" or session is None or session.status != "interrupted":
+            self.wrong("cut_once", f"{name} put {place}, which is cut, and {session_id} is not interrupted")
+        elif not self.cast.agents[session.active_agent or session.agent_type].keep_partial:
+            self.wrong("cut_once", f"{place} is cut, although its agent keeps no such answers")
 
 
 def _bare(told: list[Any]) -> list[Told]:

@@ -7,10 +7,10 @@ an answer on the stream, in history and in the ghost log can be identified.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel
 from tests.properties.protocol_world import ACTOR, Actor, World
@@ -31,7 +31,7 @@ from helix.core.steps import (
     TextStepResult,
     ToolCallsStepResult,
 )
-from helix.core.tools import create_sub_agent_tool, define_tool, tool
+from helix.core.tools import AnyTool, create_sub_agent_tool, define_tool, tool
 from helix.core.usage import Usage
 from helix.engine.engine import Worst
 from helix.ports.model import BaseAdapter, LLMGenerateInput
@@ -64,6 +64,7 @@ class Purchase:
     history: list[tuple[str, str, tuple[str, ...]]]
     cost: int
     text: str
+    agent: str
     run: str = ""
     over: bool = False
 
@@ -130,27 +131,41 @@ def _tool(
     return tool(name=name, description=f"The tool {name}.", timeout_s=TOOL_TIMEOUT_S, **options)(body)
 
 
+COMMON: dict[str, Any] = {
+    "system_prompt": "work",
+    "state_schema": Notes,
+    "llm_config": LLMConfig(model="planned"),
+}
+"""The fields that the agents of every cast share."""
+
+
+def shared_tools() -> list[AnyTool]:
+    """Return the tools that the agents of every cast have."""
+    form = define_tool(name="form", description="Ask the client.", input_schema=Nothing, execute="client")
+    policies: dict[str, Any] = {"free": "retry", "once": "skip", "care": "ask"}
+    return [*(_tool(name, policy) for name, policy in policies.items()), _tool("gated", "retry", approval=True), form]
+
+
+def quick_tools(tools: list[AnyTool]) -> list[AnyTool]:
+    """Return these tools, of which the first two are inline."""
+    return [_tool("free", "retry", inline=True), _tool("once", "skip", inline=True), *tools[2:]]
+
+
 @cache
 def agents() -> dict[str, AnyAgent]:
-    config = LLMConfig(model="planned")
-    shared = [
-        _tool("free", "retry"),
-        _tool("once", "skip"),
-        _tool("care", "ask"),
-        _tool("gated", "retry", approval=True),
-    ]
-    shared.append(define_tool(name="form", description="Ask the client.", input_schema=Nothing, execute="client"))
+    shared = shared_tools()
     own = [*shared, _tool("fatal", "retry"), _tool("done", "retry", finish_with=True)]
-    quick = [_tool("free", "retry", inline=True), _tool("once", "skip", inline=True), *own[2:]]
-    common: dict[str, Any] = {"system_prompt": "work", "state_schema": Notes, "llm_config": config}
-    helper: AnyAgent = Agent(name="helper", tools=shared, output_schema=Answer, **common)
-    solo: AnyAgent = Agent(name="solo", tools=quick, **common)
-    boss: AnyAgent = Agent(name="boss", tools=[*own, create_sub_agent_tool(helper)], on_budget="pause", **common)
+    helper: AnyAgent = Agent(name="helper", tools=shared, output_schema=Answer, **COMMON)
+    solo: AnyAgent = Agent(name="solo", tools=quick_tools(own), **COMMON)
+    boss: AnyAgent = Agent(name="boss", tools=[*own, create_sub_agent_tool(helper)], on_budget="pause", **COMMON)
     return {agent.name: agent for agent in (helper, solo, boss)}
 
 
 class Cast(BaseAdapter):
-    """The model and the ghost log of one world. Each start of a tool and each model call is checked when it happens."""
+    """The model and the ghost log of one world. Each start of a tool and each model call is checked when it happens.
+    `kids` are the words that ask a sub-agent, and the plan of each."""
+
+    kids: ClassVar[Mapping[str, str]] = {"kid": "free", "kidgate": "gated", "kidtext": "text", "kidform": "form+free"}
 
     def __init__(
         self, world: World, observe_start: Callable[[Started], None], observe_purchase: Callable[[Purchase], None]
@@ -177,7 +192,7 @@ class Cast(BaseAdapter):
         history: list[AnyMessage] = [m for m in request.messages if m.role != "system"]
         n = len(self.ghost.purchases) + 1
         cost = 1 + n % WORST.micros
-        bought = Purchase(n, request.agent_id, ACTOR.get(), fingerprint(history), cost, f"#{n}.")
+        bought = Purchase(n, request.agent_id, ACTOR.get(), fingerprint(history), cost, f"#{n}.", request.agent_type)
         self.observe_purchase(bought)
         self.ghost.purchases.append(bought)
         try:
@@ -195,15 +210,27 @@ class Cast(BaseAdapter):
             show(".")
         return self._answer(request, history, bought)
 
+    def is_plan(self, message: UserMessage) -> bool:
+        return message.content != FINISH_NUDGE
+
+    def _words(self, history: list[AnyMessage]) -> list[str]:
+        """Return the words of the next step."""
+        asked = [i for i, m in enumerate(history) if isinstance(m, UserMessage) and self.is_plan(m)]
+        at = asked[-1] if asked else 0
+        message = history[at] if history else None
+        plan = message.content.split(" ")[0].split(">") if isinstance(message, UserMessage) else []
+        index = sum(isinstance(m, AssistantMessage) for m in history[at:])
+        return plan[index].split("+") if index < len(plan) else ["end"]
+
+    def _call(self, ident: str, word: str, bought: Purchase) -> ParsedToolCall:
+        return ParsedToolCall(id=ident, name=word, arguments={})
+
+    def _kid(self, ident: str, word: str, bought: Purchase) -> ParsedSubAgentCall:
+        return ParsedSubAgentCall(id=ident, agent_type="helper", input={"message": self.kids[word]})
+
     def _answer(self, request: LLMGenerateInput, history: list[AnyMessage], bought: Purchase) -> AnyStepResult:
         usage = Usage(prompt_tokens=bought.cost * 10, cost_micros=bought.cost, calls=1)
-        at = max(
-            (i for i, m in enumerate(history) if isinstance(m, UserMessage) and m.content != FINISH_NUDGE), default=0
-        )
-        asked = history[at] if history else None
-        plan = asked.content.split(">") if isinstance(asked, UserMessage) else []
-        index = sum(isinstance(m, AssistantMessage) for m in history[at:])
-        words = plan[index].split("+") if index < len(plan) else ["end"]
+        words = self._words(history)
         if words == ["boom"]:
             place = f"{bought.session_id} {bought.history}"
             if place not in self.ghost.boomed:
@@ -215,11 +242,10 @@ class Cast(BaseAdapter):
             ident = f"call_{i}"  # never unique, so the engine must make it so
             if word == "end" and request.output_schema is not None:
                 calls.append(ParsedToolCall(id=ident, name="__finish__", arguments={"answer": bought.text}))
-            elif word.startswith("kid"):
-                message = {"kid": "free", "kidgate": "gated", "kidtext": "text", "kidform": "form+free"}[word]
-                children.append(ParsedSubAgentCall(id=ident, agent_type="helper", input={"message": message}))
+            elif word in self.kids:
+                children.append(self._kid(ident, word, bought))
             elif word not in ("end", "text"):
-                calls.append(ParsedToolCall(id=ident, name=word, arguments={}))
+                calls.append(self._call(ident, word, bought))
         if calls or children:
             return ToolCallsStepResult(
                 content=bought.text, tool_calls=calls, sub_agent_calls=children, usage=usage, model="m"

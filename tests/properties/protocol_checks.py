@@ -262,7 +262,9 @@ class Checks:
         if session.forked_from is not None or not session.state_at:
             return
         entries = self.view.history(session.session_id, session.lineage, session.count)
-        calls = [e for e in entries if e["kind"] == "call" and e.get("by") == "tool" and e.get("success")]
+        calls = [e for e in entries if e["kind"] == "call" and e.get("success")]
+        # A call that ended elsewhere has the changes of its tool, unless the tool's worker died.
+        calls = [e for e in calls if e.get("by") == "tool" or (e.get("by") == "answer" and e.get("patches"))]
         wanted = [f"{e['tool_name']} {e['call_id']}" for e in calls if e["tool_name"] not in STATELESS]
         rows = self.world.rows("sessions", session.session_id, "c#")
         points = [CheckpointRow.at(session.session_id, sort, value) for sort, value in rows]

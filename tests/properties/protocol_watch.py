@@ -23,7 +23,7 @@ from helix.ports.state_store import Key, Value
 DEADLINES = {"lease_expires", "claim"}
 """The fields of a session's row that a heartbeat may change."""
 POLICY = {"free": "retry", "once": "skip", "care": "ask", "gated": "retry", "fatal": "retry", "done": "retry"}
-POLICY |= {"survey": "retry", "pledge": "skip", "send": "retry", "ask_user": "retry"}
+POLICY |= {"survey": "retry", "pledge": "skip", "send": "retry", "ask_user": "retry", "ship": "retry"}
 ENDS = {"completed", "failed", "interrupted", "paused"}
 
 

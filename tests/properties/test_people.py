@@ -1,4 +1,6 @@
-"""Random runs that people steer, answer and stop while workers die: see `tests.properties.people`.
+"""Random runs that people steer, answer and stop, and that others report to, while workers die.
+
+`tests.properties.people` has the laws.
 
 HELIX_EXAMPLES=1000 HELIX_SEED=7 .venv/bin/python -m pytest tests/properties/test_people.py -m slow -k memory
 """
@@ -15,6 +17,13 @@ from tests.properties.test_protocol_machine import EXAMPLES, SEED
 HAPPEN = [f"messages: {fate}" for fate in ("delivered", "withdrawn")]
 HAPPEN += [f"verdicts: {on}" for on in ("input", "call", "result", "output")]
 HAPPEN += ["replies: ok", "replies: CallNotPendingError", "answers that tools got", "workers killed"]
+HAPPEN += [
+    "reports: ok",
+    "reports: CallEndedError",
+    "reports: forged",
+    "answers: cut",
+    "answers: of an agent that took over",
+]
 
 
 @pytest.mark.timeout(0)

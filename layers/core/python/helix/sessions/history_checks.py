@@ -132,11 +132,16 @@ def _open_step(rows: SessionRows, session: SessionRow) -> Iterator[str]:
                 yield f"pairs_whole: call {place} of the open step is {request.id!r}, but its row is {row!r}"
             elif row.state == "done":
                 yield from _done("the open step", row)
-            elif (row.state == "claimed" and row.owner is None) or (row.state == "asked" and row.ask is None):
+            elif (row.state == "claimed" and not _is_held(row)) or (row.state == "asked" and row.ask is None):
                 yield f"no_finished_tool_again: call {request.id!r} is {row.state!r} without an owner or a question"
     beyond = [index for lineage, index in rows.entries if lineage == session.lineage and index >= end]
     if beyond:
         yield f"zombie_invisible: messages {sorted(beyond)} are beyond the end of history ({end})"
+
+
+def _is_held(row: CallRow) -> bool:
+    """Return whether a claimed call has an owner. A call whose heartbeat is missing lost it when it began to wait."""
+    return row.owner is not None or (row.later is not None and row.deadline == 0)
 
 
 def _checkpoints(rows: SessionRows, session: SessionRow) -> Iterator[str]:

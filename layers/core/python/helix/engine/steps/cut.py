@@ -47,6 +47,7 @@ def _cut_answer(run: RunContext, session: SessionRow, answer: ModelAnswer) -> As
         attempt=claim.attempt,
         attempt_id=claim.attempt_id,
         content=answer.partial,
+        agent=session.active_agent,
         stop_reason=StopReason.INTERRUPTED,
         model=static_model(agent) or None,
         head=session.head,
