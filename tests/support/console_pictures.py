@@ -229,7 +229,7 @@ VIEWS: Final[Mapping[str, tuple[str, str]]] = {
     "timeline": ("sessions/crashed/timeline", ".span"),
     "state": ("sessions/crashed/state", "main"),
     "cost": ("sessions/crashed/cost", "main table"),
-    "compare": ("compare/crashed/branch", "main .item"),
+    "compare": ("compare/crashed/branch", ".step-pairs"),
     "fleet": ("fleet/desk", ".decision"),
 }
 """The address of each view, and an element that exists once it is drawn."""

@@ -8,7 +8,7 @@ import { Help, listenToKeys, paletteOpen } from "./keys.tsx";
 import { keepFresh } from "./listing.ts";
 import { NewChat } from "./newchat.tsx";
 import { Empty } from "./pieces.tsx";
-import { route } from "./route.ts";
+import { type Compared, route } from "./route.ts";
 import { SessionView } from "./sessionview.tsx";
 import { Sidebar } from "./sidebar.tsx";
 import { SignIn } from "./signin.tsx";
@@ -51,7 +51,7 @@ function Console() {
       <Sidebar />
       <main id="main" tabIndex={-1}>
         {at.view === "session" && <SessionView key={at.id} id={at.id} tab={at.tab} call={at.call} />}
-        {at.view === "compare" && <CompareView left={at.left} right={at.right} />}
+        {at.view === "compare" && <CompareView {...at} />}
         {at.view === "fleet" && <Fleet agent={at.agent} />}
         {(at.view === "new" || at.view === "home") && <NewChat agent={at.view === "new" ? at.agent : undefined} />}
       </main>
@@ -61,7 +61,7 @@ function Console() {
   );
 }
 
-function CompareView(given: { left: string; right: string }) {
+function CompareView(given: Compared) {
   const view = extra("compare");
   return view ? <view.Compare key={`${given.left} ${given.right}`} {...given} /> : <Loading name="compare" />;
 }
