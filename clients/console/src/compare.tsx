@@ -127,7 +127,7 @@ const FACTS: [string, (side: ComparedSide) => string, ((side: ComparedSide) => n
 
 function Facts({ found, at }: { found: Comparison; at: Compared }) {
   return (
-    <Table label="Facts of both sides" columns={["", "A", "B", "B compared with A"]}>
+    <Table label="Facts of both sides" columns={["Fact", "A", "B", "B compared with A"]}>
       <tbody>
         <tr>
           <th scope="row">Session</th>
@@ -273,17 +273,21 @@ interface SideGiven {
 function Side({ step, other, name, both = false }: SideGiven) {
   if (step === null) {
     return (
-      <section class="step-side none" aria-label={`Side ${LETTERS[name]}`}>
+      <div class="step-side none" role="group" aria-label={`Side ${LETTERS[name]}`}>
         <p class="quiet">{LETTERS[name]} has no such step.</p>
-      </section>
+      </div>
     );
   }
   const facts = [step.model, seconds(step.seconds), tokens(step.usage), money(step.usage.cost_micros ?? 0)].filter(Boolean);
   return (
-    <section class="step-side" aria-label={both ? `Step ${step.step}` : `Side ${LETTERS[name]}`}>
-      <h4>
-        {!both && `${LETTERS[name]}: `}step {step.step}
-      </h4>
+    <div class="step-side" role="group" aria-label={both ? `Step ${step.step}` : `Side ${LETTERS[name]}`}>
+      {both ? (
+        <h3>Step {step.step}</h3>
+      ) : (
+        <h4>
+          {LETTERS[name]}: step {step.step}
+        </h4>
+      )}
       <p class="quiet">
         <Text of={facts.join(" · ")} />
       </p>
@@ -300,7 +304,7 @@ function Side({ step, other, name, both = false }: SideGiven) {
       {step.calls.map((call, n) => (
         <CallCard key={call.call_id} call={call} other={other?.calls[n]} />
       ))}
-    </section>
+    </div>
   );
 }
 

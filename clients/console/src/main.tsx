@@ -1,3 +1,4 @@
+import { signal } from "@preact/signals";
 import { render } from "preact";
 import { useEffect } from "preact/hooks";
 import { enter, local, open, phase } from "./api.ts";
@@ -15,6 +16,10 @@ import { SignIn } from "./signin.tsx";
 import "./tokens.css";
 import "./style.css";
 import "./fleet.css";
+
+const narrowly = matchMedia("(max-width: 860px)");
+const narrow = signal(narrowly.matches);
+narrowly.addEventListener("change", ({ matches }) => (narrow.value = matches));
 
 function App() {
   const now = phase.value;
@@ -42,6 +47,20 @@ function Console() {
   useEffect(() => {
     if (at.view === "fleet" || at.view === "compare") document.title = `${at.view === "fleet" ? "Fleet" : "Compare"} · Helix`;
   }, [at.view]);
+  // On a narrow screen the list is a view of its own.
+  if (narrow.value && at.view === "home") {
+    return (
+      <div class="app at-home">
+        <ConnectionState local={local.value} />
+        <main id="main" tabIndex={-1}>
+          <h1 class="unseen">Sessions</h1>
+          <Sidebar />
+        </main>
+        <Help />
+        {paletteOpen.value && <Palette />}
+      </div>
+    );
+  }
   return (
     <div class={`app at-${at.view}`}>
       <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>
