@@ -163,7 +163,7 @@ async def test_a_branch_from_a_step_and_the_two_beside_each_other(
         dialog = page.get_by_role("dialog")
         await dialog.get_by_label("First message").fill(plan(use(call("add", amount=3)), say("Another way.")))
         await dialog.get_by_role("button", name="Branch and compare").click()
-        await page.locator(".pair").get_by_text("Another way.", exact=True).wait_for()
+        await page.locator(".step-pairs").get_by_text("Another way.", exact=True).first.wait_for()
         origin, branch = page.url.partition("#/compare/")[2].split("/")
         assert origin == handle.session_id
         await finished(client, branch, "completed")

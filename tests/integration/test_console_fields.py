@@ -38,6 +38,19 @@ ASKED: dict[str, Any] = {
     "lines": [{"item": "kettle", "pieces": 1}, {"item": "lamp", "pieces": 2}],
     "gift": False,
 }
+CHANGED = [
+    "address.city Bonn became Bern",
+    "gift false became true",
+    "lines[1].item lamp became chair",
+    "lines[1].pieces 2 became 4",
+]
+
+
+async def opened(page: Any) -> None:
+    """Open the call, if it is not open."""
+    await page.locator(".call").wait_for()
+    if await page.locator(".call[open]").count() == 0:
+        await page.locator(".call > summary").click()
 
 
 async def test_nested_arguments_are_edited_field_by_field_and_problems_stand_at_their_field(tmp_path: Path) -> None:
@@ -76,7 +89,52 @@ async def test_nested_arguments_are_edited_field_by_field_and_problems_stand_at_
         await form.get_by_label("item").nth(1).fill("chair")
         await form.get_by_label("pieces").nth(1).fill("4")
         await form.get_by_label("gift").select_option("true")
-        await approve.click()
+        mine = page.get_by_role("region", name="Your changes")
+        assert [" ".join(one.split()) for one in await mine.locator("li").all_inner_texts()] == CHANGED
+        await form.get_by_role("button", name="Approve with changes").click()
         await shows(page, "It is ordered.")
+        await opened(page)
+        changes = page.get_by_label("Changed arguments, before and after")
+        assert [" ".join(one.split()) for one in await changes.locator("li").all_inner_texts()] == CHANGED
+        await page.get_by_text("Arguments edited").wait_for()
+        await page.reload()
+        await opened(page)
+        assert [" ".join(one.split()) for one in await changes.locator("li").all_inner_texts()] == CHANGED
+        assert await serious_problems(page) == []
     lines = [Line(item="kettle", pieces=1), Line(item="chair", pieces=4)]
     assert taken == [Order(address=Address(street="High Street 1", city="Bern"), lines=lines, gift=True)]
+
+
+async def test_the_third_of_five_calls_is_approved_by_keyboard(tmp_path: Path) -> None:
+    taken: list[str] = []
+
+    async def ship(given: Address, ctx: ToolContext[Any]) -> str:
+        taken.append(given.street)
+        return f"shipped to {given.street}"
+
+    tool = a_tool("ship", ship, require_approval=True, input_schema=Address)
+    plan = [calls(*(call("ship", street=f"Street {n}", city="Bonn") for n in range(1, 6))), "All are shipped."]
+    async with page_of(str(tmp_path / "a.db"), [agent("helper", tools=[tool])], plan) as (browser, executor):
+        page = await browser.page("new/helper")
+        await page.locator("#composer").fill("Ship, please.")
+        await page.keyboard.press("Enter")
+        forms = page.get_by_role("form", name="Approve this call? ship")
+        await forms.nth(4).wait_for()
+        assert [await forms.nth(n).locator(".tag").inner_text() for n in range(5)] == [f"{n} of 5" for n in range(1, 6)]
+        await page.keyboard.press("Escape")
+        for _ in range(3):
+            await page.keyboard.press("w")
+        await page.keyboard.press("Control+Enter")
+        await page.locator(".tag").get_by_text("of 4").first.wait_for()
+        session_id = str(page.url).partition("#/sessions/")[2].split("/")[0]
+        pending = (await executor.sessions.get(session_id)).pending
+        assert [one.arguments["street"] for one in pending] == ["Street 1", "Street 2", "Street 4", "Street 5"]
+        await forms.nth(0).get_by_label("street").fill("Street 0")
+        await page.keyboard.press("Control+Enter")
+        for left in (3, 2, 1):
+            await page.wait_for_function("left => document.querySelectorAll('.approval').length === left", arg=left)
+            await page.keyboard.press("Escape")
+            await page.keyboard.press("w")
+            await page.keyboard.press("Control+Enter")
+        await shows(page, "All are shipped.")
+    assert sorted(taken) == ["Street 0", "Street 2", "Street 3", "Street 4", "Street 5"]

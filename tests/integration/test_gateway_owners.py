@@ -26,6 +26,7 @@ OF_A_SESSION: dict[str, dict[str, Any]] = {
     "list_checkpoints": {},
     "get_checkpoint": {},
     "diff_checkpoints": {"before": "c"},
+    "compare": {"other_session_id": "ses_nothing"},
     "get_step": {"step": 1},
     "get_context": {"step": 1},
     "get_cost": {},

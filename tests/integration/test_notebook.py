@@ -111,7 +111,7 @@ def test_a_panel_shows_what_is_left_of_a_run() -> None:
     panel.add(c.TextDeltaChunk(**here, attempt=2, delta="ght"))
     panel.add(c.ToolEndChunk(**here, attempt=2, tool_call_id="2", tool_name="look", result="x" * 10_000))
     shown = panel.text()
-    assert shown.startswith("right\nlook → ")
+    assert shown.startswith("attempt 1 of step 1 was discarded\nright\nlook → ")
     assert ("wro" in shown, len(shown) < 3_000, shown.endswith("running · ses_1")) == (False, True, True)
     panel.add(c.StreamResyncChunk(reason="rewound"))
     assert panel.text() == "running · ses_1"

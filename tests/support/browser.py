@@ -84,8 +84,21 @@ class Watched:
         return page
 
 
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+
+
+async def problems(page: Any) -> list[Any]:
+    """Return all of axe's findings on the current page: the rule, help and elements of each."""
+    await page.evaluate(axe())
+    run = "rules => axe.run({ runOnly: { type: 'tag', values: rules } }).then(r => r.violations)"
+    return [
+        (one["id"], one["help"], [node["html"][:200] for node in one["nodes"]])
+        for one in await page.evaluate(run, RULES)
+    ]
+
+
 async def serious_problems(page: Any) -> list[Any]:
-    """Return axe's findings on the current page: the rule, help and elements of each."""
+    """Return axe's serious findings on the current page: the rule, help and elements of each."""
     await page.evaluate(axe())
     found = await page.evaluate("axe.run().then(r => r.violations)")
     bad = [one for one in found if one["impact"] in ("serious", "critical")]

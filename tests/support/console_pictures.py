@@ -6,13 +6,13 @@ from __future__ import annotations
 import asyncio
 import math
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import BaseModel, Field
-from tests.support.browser import browsing, go
+from tests.support.browser import Watched, browsing, go
 from tests.support.sample_files import pdf, png
 from tests.support_run import a_tool, agent, call, calls, text_of
 
@@ -229,7 +229,7 @@ VIEWS: Final[Mapping[str, tuple[str, str]]] = {
     "timeline": ("sessions/crashed/timeline", ".span"),
     "state": ("sessions/crashed/state", "main"),
     "cost": ("sessions/crashed/cost", "main table"),
-    "compare": ("compare/crashed/branch", "main .item"),
+    "compare": ("compare/crashed/branch", ".step-pairs"),
     "fleet": ("fleet/desk", ".decision"),
 }
 """The address of each view, and an element that exists once it is drawn."""
@@ -245,7 +245,9 @@ async def attach(page: Any) -> None:
     await page.get_by_text("2 files attached.").wait_for(state="attached")
 
 
-async def take(place: Path) -> None:
+@asynccontextmanager
+async def opened(**options: Any) -> AsyncIterator[Watched]:
+    """Open the console on the sessions that the pictures show. `options` are those of `browsing`."""
     registry = AgentRegistry()
     registry.replace(desk())
     async with AsyncExitStack() as stack:
@@ -256,7 +258,11 @@ async def take(place: Path) -> None:
         )
         service = await stack.enter_async_context(serve_console(executor, "helix.db"))
         console = stack.enter_context(ConsoleServer(service))
-        browser = await stack.enter_async_context(browsing(console))
+        yield await stack.enter_async_context(browsing(console, **options))
+
+
+async def take(place: Path) -> None:
+    async with opened() as browser:
         page = await browser.page()
         await attach(page)
         for name, (path, drawn) in VIEWS.items():

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from tests.support_run import agent
 
-from helix.cli.view import formats
 from helix.cli.view.base import Heading
 from helix.cli.view.terminal import TerminalView
 from helix.core import chunks as c
 from helix.core.conversation.conversation import Conversation
 from helix.core.conversation.items import Notice
+from helix.core.conversation.pieces import describe_context
 from helix.core.messages import UserMessage
 from helix.core.sequencer import Head, StreamRecord, admit
 from helix.core.wire import StreamMessage
@@ -93,7 +93,7 @@ def test_a_notice_is_about_what_has_changed() -> None:
         ("", 0, "policy", "plain"),
         ("", 8, "request", "plain"),
     ]
-    assert [formats.context(notice) for notice in found] == [
+    assert [describe_context(notice) for notice in found] == [
         "Old tool results were cleared from the model's context",
         IN_PLACE,
         "Old tool results were cleared from the model's context",
@@ -121,11 +121,11 @@ def test_the_terminal_has_one_line_without_the_summary() -> None:
     ]
 
 
-def test_a_notebook_shows_nothing_of_it() -> None:
+def test_a_notebook_has_a_line() -> None:
     panel = Panel("ses")
     for message in messages(SUMMARISED):
         panel.add(message.parsed())
-    assert panel.text() == "running · ses"
+    assert panel.text() == f"{IN_PLACE}.\nrunning · ses"
 
 
 @pytest.mark.parametrize("version", [6, 7])

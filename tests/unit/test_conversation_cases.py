@@ -86,6 +86,7 @@ def shown(call: Call) -> list[Any]:
     asked: list[Any] = [call.kind, call.parameters, call.reason, call.edited and call.edited.by]
     if call.round:
         asked += [call.round, [[question.text, question.data] for question in call.questions]]
+    asked += [{"asked": call.asked}] if call.asked is not None else []
     ended = [call.result, call.error, call.child and call.child.id, *of_files(call.files)]
     return [of_call(call), call.name, call.arguments, call.attempt, asked, ended]
 

@@ -63,6 +63,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "list_checkpoints": {"session_id": "s"},
     "get_checkpoint": {"session_id": "s", "checkpoint_id": "c"},
     "diff_checkpoints": {"session_id": "s", "before": "c", "offset": 2},
+    "compare": {"session_id": "s", "run_id": "r", "other_session_id": "t", "other_run_id": "q"},
     "get_step": {"session_id": "s", "step": 3, "run_id": "r"},
     "get_context": {"session_id": "s", "step": 3, "run_id": "r"},
     "get_cost": {"session_id": "s"},
@@ -89,7 +90,7 @@ def body(**fields: Any) -> str:
 
 
 def test_every_action_has_a_model_and_an_example() -> None:
-    assert set(EXAMPLES) == ACTIONS and len(get_args(AnyRequest)) == 34
+    assert set(EXAMPLES) == ACTIONS and len(get_args(AnyRequest)) == 35
 
 
 @pytest.mark.parametrize("action", sorted(EXAMPLES))

@@ -3,8 +3,10 @@
 import { useState } from "preact/hooks";
 import { type Schema, said, service } from "./api.ts";
 import type { Call } from "./fold.ts";
+import { Edits } from "./edits.tsx";
 import { FieldGroup, NO_PROBLEMS, problemsIn, UnfitError, valueOf } from "./fields.tsx";
 import { json, parsed, visible } from "./format.ts";
+import { onCtrlEnter } from "./keys.tsx";
 import { Problem, Text } from "./pieces.tsx";
 import type { OpenSession } from "./session.ts";
 
@@ -16,7 +18,8 @@ const TITLES = {
   elsewhere: "Another system ends this call",
 };
 
-export function ApprovalForm({ call, session }: { call: Call; session: OpenSession }) {
+/** `rev` changes with the step of the call, whose other calls may wait too. */
+export function ApprovalForm({ call, session }: { call: Call; rev: number; session: OpenSession }) {
   const kind = call.kind;
   const [value, setValue] = useState(call.arguments);
   const [problems, setProblems] = useState(NO_PROBLEMS);
@@ -50,6 +53,15 @@ export function ApprovalForm({ call, session }: { call: Call; session: OpenSessi
     }
     setBusy(false);
   };
+  const given = kind === "approval" ? written(asJson, value) : undefined;
+  const edited = given !== undefined && changed(call.arguments, given) !== undefined;
+  const waiting = session.conversation.waiting();
+  const place = waiting.indexOf(call);
+  const primary = () => {
+    if (busy) return;
+    if (kind === "client") return void send({ approved: true, data: parsed(result) });
+    void send({ approved: true, edit: kind === "approval" });
+  };
   const toggle = () => {
     try {
       if (asJson === undefined) return setAsJson(JSON.stringify(valueOf(value), null, 2));
@@ -61,9 +73,20 @@ export function ApprovalForm({ call, session }: { call: Call; session: OpenSessi
   };
 
   return (
-    <form class="approval" onSubmit={(event) => event.preventDefault()} aria-label={`${TITLES[kind]} ${visible(call.name)}`}>
+    <form
+      class="approval"
+      tabIndex={-1}
+      onSubmit={(event) => event.preventDefault()}
+      onKeyDown={(event) => onCtrlEnter(event, primary)}
+      aria-label={`${TITLES[kind]} ${visible(call.name)}`}
+    >
       <p class="approval-title">
         <strong>{TITLES[kind]}</strong>
+        {waiting.length > 1 && place >= 0 && (
+          <span class="tag">
+            {place + 1} of {waiting.length}
+          </span>
+        )}
         {call.reason && (
           <span class="quiet">
             {" "}
@@ -79,6 +102,12 @@ export function ApprovalForm({ call, session }: { call: Call; session: OpenSessi
           <span>Arguments as JSON</span>
           <textarea rows={6} spellcheck={false} value={asJson} onInput={(event) => setAsJson(event.currentTarget.value)} />
         </label>
+      )}
+      {edited && (
+        <section aria-label="Your changes">
+          <h2 class="label">Your changes</h2>
+          <Edits before={call.arguments} after={given} label="Your changes, before and after" />
+        </section>
       )}
       {kind !== "approval" && (
         <>
@@ -101,8 +130,8 @@ export function ApprovalForm({ call, session }: { call: Call; session: OpenSessi
       <div class="buttons">
         {kind === "approval" && (
           <>
-            <button class="primary" disabled={busy} onClick={() => void send({ approved: true, edit: true })}>
-              Approve
+            <button class="primary" disabled={busy} onClick={primary} title="Ctrl Enter">
+              {edited ? "Approve with changes" : "Approve"}
             </button>
             <button disabled={busy} onClick={() => void send({ approved: false })}>
               Deny
@@ -113,13 +142,13 @@ export function ApprovalForm({ call, session }: { call: Call; session: OpenSessi
           </>
         )}
         {kind === "client" && (
-          <button class="primary" disabled={busy} onClick={() => void send({ approved: true, data: parsed(result) })}>
+          <button class="primary" disabled={busy} onClick={primary} title="Ctrl Enter">
             Send the result
           </button>
         )}
         {kind === "unknown" && (
           <>
-            <button class="primary" disabled={busy} onClick={() => void send({ approved: true })}>
+            <button class="primary" disabled={busy} onClick={primary} title="Ctrl Enter">
               Run it again
             </button>
             <button disabled={busy || result === ""} onClick={() => void send({ approved: false, data: parsed(result) })}>
@@ -133,6 +162,15 @@ export function ApprovalForm({ call, session }: { call: Call; session: OpenSessi
       </div>
     </form>
   );
+}
+
+/** What is in the form so far. Undefined while a part of it cannot be read. */
+function written(asJson: string | undefined, value: Record<string, unknown>): Record<string, unknown> | undefined {
+  try {
+    return asJson === undefined ? valueOf(value) : object(asJson);
+  } catch {
+    return undefined;
+  }
 }
 
 function object(text: string): Record<string, unknown> {

@@ -2,6 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { ApprovalForm } from "./approval.tsx";
 import { QuestionForm } from "./question.tsx";
+import { Edits } from "./edits.tsx";
 import { type Call, type CallResponse, SUBAGENT } from "./fold.ts";
 import { Files } from "./files.tsx";
 import { clock, count, inline, parsed } from "./format.ts";
@@ -99,7 +100,7 @@ function Body({ call, rev, session, target }: DrawnCall) {
       {call.state === "waiting" && call.kind === "question" ? (
         <QuestionForm key={`${call.id}/${call.round}`} call={call} session={session} />
       ) : call.state === "waiting" && call.kind !== "elsewhere" ? (
-        <ApprovalForm key={call.id} call={call} session={session} />
+        <ApprovalForm key={call.id} call={call} rev={rev} session={session} />
       ) : (
         <>
           {call.responses.map((response) => (
@@ -107,28 +108,34 @@ function Body({ call, rev, session, target }: DrawnCall) {
           ))}
           {call.questions.map((question) => (
             <>
-              <h4>
+              <h2 class="label">
                 <Text of={question.text} />
-              </h4>
+              </h2>
               {question.answered ? <Code of={question.data} label={`Answer to ${question.text}`} /> : <p class="quiet">No answer.</p>}
               {question.answered && <Given word={question.timed_out ? "The default, because no answer came in time," : "Answered"} by={question.by} at={question.at} />}
             </>
           ))}
-          <h4>Arguments{call.edited ? `, edited by ${call.edited.by ?? "the operator"}` : ""}</h4>
+          {call.edited !== null && call.asked !== null && (
+            <>
+              <Given word={call.edited.by?.startsWith("guard:") ? "Arguments changed" : "Arguments edited"} by={call.edited.by ?? null} at={call.edited.at ?? null} />
+              <Edits before={call.asked} after={call.arguments} label="Changed arguments, before and after" />
+            </>
+          )}
+          <h2 class="label">Arguments{call.edited ? `, edited by ${call.edited.by ?? "the operator"}` : ""}</h2>
           <Code of={call.arguments} label={`Arguments of ${call.name}`} />
         </>
       )}
       {child !== undefined && (
         <div class="child">
-          <h4>
+          <h2 class="label">
             Session of the sub-agent <Text of={child.agent} />
-          </h4>
+          </h2>
           {child.items.length === 0 ? <p class="quiet">Nothing yet.</p> : <Items conversation={child} rev={rev} session={session} target={target} />}
         </div>
       )}
       {result !== undefined && result !== null && (
         <>
-          <h4>{call.state === "failed" ? "Error" : "Result"}</h4>
+          <h2 class="label">{call.state === "failed" ? "Error" : "Result"}</h2>
           {(result !== "" || call.files.length === 0) && <Code of={result} label={`Result of ${call.name}`} />}
         </>
       )}

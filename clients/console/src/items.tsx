@@ -181,7 +181,7 @@ class Block extends Component<{ html: string }> {
 function Output({ text, whole }: { text: string; whole: boolean }) {
   return (
     <div class="output">
-      <h4>Output</h4>
+      <h2 class="label">Output</h2>
       <Code of={whole ? parsed(text) : text} label="Output" />
     </div>
   );

@@ -35,20 +35,32 @@ const KEYS: Command[] = [
   { key: "i", what: "Interrupt the run", run: () => actions.value["interrupt"]?.(), can: has("interrupt") },
   { key: "r", what: "Resume or retry", run: () => actions.value["go on"]?.(), can: has("go on") },
   { key: "b", what: "Branch from the newest checkpoint", run: () => actions.value["branch"]?.(), can: has("branch") },
-  { key: "c", what: "Compare a branch with its origin", run: () => actions.value["compare"]?.(), can: has("compare") },
+  { key: "c", what: "Compare with another run or session", run: () => actions.value["compare"]?.(), can: has("compare") },
   { key: "f", what: "Fleet, for operators", run: () => go(link.fleet()), can: () => operator.value },
-  { key: "w", what: "Go to the call that waits", run: () => waiting()?.focus(), can: () => waiting() !== null },
+  { key: "w", what: "Go to the next call that waits", run: () => nextWaiting()?.focus(), can: () => nextWaiting() !== undefined },
 ];
 const OTHERS: [string, string][] = [
   ["Ctrl K", "Find a session, an agent or an action"],
   ["Enter", "Send the message"],
+  ["Ctrl Enter", "Approve the call, or send its result"],
   ["Shift Enter", "A new line"],
   ["Esc", "Leave a field, close a dialog"],
   ["Tab", "To the next control; Enter or Space opens and closes what has an arrow"],
 ];
 
-const waiting = (): HTMLElement | null =>
-  document.querySelector<HTMLElement>(".approval input, .approval textarea, .approval select, .approval button");
+/** What a form does for Ctrl Enter, or Cmd Enter, in any of its fields. */
+export function onCtrlEnter(event: KeyboardEvent, send: () => void): void {
+  if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+  event.preventDefault();
+  send();
+}
+
+/** The form after the one that has the focus, and then the first one again. */
+function nextWaiting(): HTMLElement | undefined {
+  const forms = [...document.querySelectorAll<HTMLElement>(".approval")];
+  const at = forms.findIndex((form) => form.contains(document.activeElement));
+  return forms[at + 1] ?? forms[0];
+}
 
 /** Those that can be carried out now. */
 export const commands = (): Command[] => KEYS.filter(({ can }) => can === undefined || can());

@@ -1,3 +1,4 @@
+import { signal } from "@preact/signals";
 import { render } from "preact";
 import { useEffect } from "preact/hooks";
 import { enter, local, open, phase } from "./api.ts";
@@ -8,13 +9,17 @@ import { Help, listenToKeys, paletteOpen } from "./keys.tsx";
 import { keepFresh } from "./listing.ts";
 import { NewChat } from "./newchat.tsx";
 import { Empty } from "./pieces.tsx";
-import { route } from "./route.ts";
+import { type Compared, route } from "./route.ts";
 import { SessionView } from "./sessionview.tsx";
 import { Sidebar } from "./sidebar.tsx";
 import { SignIn } from "./signin.tsx";
 import "./tokens.css";
 import "./style.css";
 import "./fleet.css";
+
+const narrowly = matchMedia("(max-width: 860px)");
+const narrow = signal(narrowly.matches);
+narrowly.addEventListener("change", ({ matches }) => (narrow.value = matches));
 
 function App() {
   const now = phase.value;
@@ -42,6 +47,20 @@ function Console() {
   useEffect(() => {
     if (at.view === "fleet" || at.view === "compare") document.title = `${at.view === "fleet" ? "Fleet" : "Compare"} · Helix`;
   }, [at.view]);
+  // On a narrow screen the list is a view of its own.
+  if (narrow.value && at.view === "home") {
+    return (
+      <div class="app at-home">
+        <ConnectionState local={local.value} />
+        <main id="main" tabIndex={-1}>
+          <h1 class="unseen">Sessions</h1>
+          <Sidebar />
+        </main>
+        <Help />
+        {paletteOpen.value && <Palette />}
+      </div>
+    );
+  }
   return (
     <div class={`app at-${at.view}`}>
       <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>
@@ -51,7 +70,7 @@ function Console() {
       <Sidebar />
       <main id="main" tabIndex={-1}>
         {at.view === "session" && <SessionView key={at.id} id={at.id} tab={at.tab} call={at.call} />}
-        {at.view === "compare" && <CompareView left={at.left} right={at.right} />}
+        {at.view === "compare" && <CompareView {...at} />}
         {at.view === "fleet" && <Fleet agent={at.agent} />}
         {(at.view === "new" || at.view === "home") && <NewChat agent={at.view === "new" ? at.agent : undefined} />}
       </main>
@@ -61,7 +80,7 @@ function Console() {
   );
 }
 
-function CompareView(given: { left: string; right: string }) {
+function CompareView(given: Compared) {
   const view = extra("compare");
   return view ? <view.Compare key={`${given.left} ${given.right}`} {...given} /> : <Loading name="compare" />;
 }

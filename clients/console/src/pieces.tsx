@@ -68,9 +68,9 @@ export function Table({ label, columns, children }: { label: string; columns: st
 export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
   return (
     <div class="empty">
-      <h2>
+      <h1>
         <Text of={title} />
-      </h2>
+      </h1>
       {children}
     </div>
   );

@@ -5,6 +5,7 @@ import { type Schema, said, service } from "./api.ts";
 import type { Call } from "./fold.ts";
 import { blankFields, choicesOf, FieldGroup, type Problems, problemsIn, valueOf } from "./fields.tsx";
 import { visible } from "./format.ts";
+import { onCtrlEnter } from "./keys.tsx";
 import { Problem, Text } from "./pieces.tsx";
 import type { OpenSession } from "./session.ts";
 
@@ -44,7 +45,13 @@ export function QuestionForm({ call, session }: { call: Call; session: OpenSessi
   };
 
   return (
-    <form class="approval" onSubmit={(event) => event.preventDefault()} aria-label={`This call asks you ${visible(call.name)}`}>
+    <form
+      class="approval"
+      tabIndex={-1}
+      onSubmit={(event) => event.preventDefault()}
+      onKeyDown={(event) => onCtrlEnter(event, () => !busy && void send(true))}
+      aria-label={`This call asks you ${visible(call.name)}`}
+    >
       {questions.map((question, place) => (
         <div key={place}>
           <p class="approval-title">
@@ -68,7 +75,7 @@ export function QuestionForm({ call, session }: { call: Call; session: OpenSessi
       </label>
       <Problem of={problem} />
       <div class="buttons">
-        <button class="primary" disabled={busy} onClick={() => void send(true)}>
+        <button class="primary" disabled={busy} onClick={() => void send(true)} title="Ctrl Enter">
           Send the answer
         </button>
         <button disabled={busy} onClick={() => void send(false)}>

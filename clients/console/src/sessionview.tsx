@@ -108,7 +108,7 @@ function Head({ session, attempt, branch }: HeadGiven) {
       ...(status === "running" && { interrupt }),
       ...(canGoOn && { "go on": goOn }),
       ...(stored !== undefined && { branch }),
-      ...(typeof origin === "string" && { compare: () => go(link.compare(origin, session.id)) }),
+      ...(stored !== undefined && { compare: () => go(link.compare(session.id)) }),
     };
     return () => void (actions.value = {});
   }, [status, canGoOn, origin]);
@@ -165,9 +165,9 @@ function Head({ session, attempt, branch }: HeadGiven) {
             <Icon name={status === "failed" ? "again" : "play"} /> <span class="label">{status === "failed" ? "Retry" : "Resume"}</span>
           </button>
         )}
-        {typeof origin === "string" && (
-          <a class="button" href={link.compare(origin, session.id)}>
-            <Icon name="compare" /> <span class="label">Compare</span>
+        {stored !== undefined && (
+          <a class="button" href={link.compare(session.id)} title="Compare with another run or session">
+            <Icon name="compare" /> <span class="label">Compare with…</span>
           </a>
         )}
         {stored !== undefined && stored.parent_session_id === null && (

@@ -7,7 +7,7 @@ import { Details } from "./bought.tsx";
 import { CheckpointRow, Stored } from "./checkpoints.tsx";
 import { clock, contextWords, count, money, seconds, tokens, visible } from "./format.ts";
 import { Copy, Status, Summary, Text } from "./pieces.tsx";
-import { link } from "./route.ts";
+import { link, route } from "./route.ts";
 import type { OpenSession } from "./session.ts";
 import { StepContext } from "./stepcontext.tsx";
 import { type Attempt, type CallSpan, everything, ownTime, partsOf, type Range, rangeOf, type RunSpan, type StepSpan, traceId } from "./timeline.ts";
@@ -97,6 +97,7 @@ function Run({ run, traced, target, children }: RunGiven) {
           Run {run.turn} <Status of={run.status} />
         </h2>
         {traced && <Trace run={run.id} />}
+        {traced && route.value.view === "session" && <a href={link.compare(route.value.id, "", run.id)}>Compare with…</a>}
         <p class="quiet">
           {run.from > 0 && `${clock(run.from)} · ${seconds(run.to - run.from)}`}
           {own >= LEAST_S && ` (${seconds(own)} between steps)`}

@@ -1624,6 +1624,7 @@ export interface Requests {
   change_budget: ChangeBudget;
   clone: Clone;
   compact: Compact;
+  compare: Compare;
   delete: Delete;
   diff_checkpoints: DiffCheckpoints;
   finish_upload: FinishUpload;
@@ -1872,6 +1873,41 @@ export interface Compact {
    * The client's id for the request. The reply or error repeats it.
    */
   id: string;
+  /**
+   * The session that the request is about.
+   */
+  session_id: string;
+  /**
+   * The version of the protocol.
+   */
+  v: 1;
+}
+/**
+ * Compare two runs side by side, or two whole sessions: what was asked and answered, their steps and their states.
+ *
+ * Result: `helix.core.comparison.Comparison`. A run is compared together with the runs that it continues.
+ */
+export interface Compare {
+  /**
+   * The name of this action.
+   */
+  action: "compare";
+  /**
+   * The client's id for the request. The reply or error repeats it.
+   */
+  id: string;
+  /**
+   * The run of `other_session_id`. None: the whole session.
+   */
+  other_run_id?: string | null;
+  /**
+   * The session of the other side. It may be the same session.
+   */
+  other_session_id: string;
+  /**
+   * The run of `session_id`. None: the whole session.
+   */
+  run_id?: string | null;
   /**
    * The session that the request is about.
    */
@@ -2872,6 +2908,7 @@ export interface Replies {
   change_budget: BudgetChanged;
   clone: Copied;
   compact: Nothing;
+  compare: Comparison;
   delete: Deleted;
   diff_checkpoints: CheckpointDiff;
   finish_upload: UploadFinished;
@@ -2984,6 +3021,181 @@ export interface BudgetChanged {
    * The unit of `limit`: US dollars or tokens.
    */
   unit: "usd" | "tokens";
+}
+/**
+ * The result of `compare`.
+ */
+export interface Comparison {
+  /**
+   * The last answer of both sides, word by word: the text, or the output as JSON. Long answers are cut.
+   */
+  answer: TextPiece[];
+  /**
+   * The index in `steps` of the first pair whose steps are not the same. None if all are the same.
+   */
+  first_difference: number | null;
+  /**
+   * The first message of both sides, word by word. Long messages are cut.
+   */
+  input: TextPiece[];
+  left: ComparedSide;
+  /**
+   * Whether there are more differences than `state` has.
+   */
+  more_state: boolean;
+  right: ComparedSide;
+  /**
+   * The differences between the custom states at the ends of both sides.
+   */
+  state: StateDifference[];
+  /**
+   * The steps of both sides in order.
+   */
+  steps: StepPair[];
+}
+/**
+ * A piece of a text that is compared with another one.
+ */
+export interface TextPiece {
+  /**
+   * `same`: both texts have the piece. `removed`: only the first. `added`: only the second.
+   */
+  kind: "same" | "removed" | "added";
+  /**
+   * The text of the piece.
+   */
+  text: string;
+}
+/**
+ * The facts of one side.
+ */
+export interface ComparedSide {
+  /**
+   * The name of the session's agent.
+   */
+  agent: string;
+  /**
+   * The models that answered, in the order of their first answers.
+   */
+  models: string[];
+  /**
+   * The run. None: the whole session.
+   */
+  run_id: string | null;
+  /**
+   * The sum of the steps' times, without the time between an answer and the next message.
+   */
+  seconds: number;
+  /**
+   * The session.
+   */
+  session_id: string;
+  /**
+   * The status of the run or session.
+   */
+  status: string;
+  /**
+   * The number of steps.
+   */
+  steps: number;
+  usage: Usage;
+}
+/**
+ * A place where the two custom states differ.
+ */
+export interface StateDifference {
+  /**
+   * The value of the left side. None also if it has none.
+   */
+  left: unknown;
+  /**
+   * The side that has the value, if only one has it.
+   */
+  only: ("left" | "right") | null;
+  /**
+   * The keys and indexes that lead to the value. Empty for the whole state.
+   */
+  path: string[];
+  /**
+   * The value of the right side. None also if it has none.
+   */
+  right: unknown;
+}
+/**
+ * Two steps that correspond to each other, or one that only one side has.
+ */
+export interface StepPair {
+  /**
+   * What differs between the two steps. Empty if they are the same, or if only one side has the step.
+   */
+  differs: ("message" | "text" | "calls" | "results" | "model")[];
+  /**
+   * The step of the left side. None if only the right side has the step.
+   */
+  left: ComparedStep | null;
+  /**
+   * The step of the right side. None if only the left side has the step.
+   */
+  right: ComparedStep | null;
+}
+/**
+ * A step: an answer of the model with its calls. Long texts are cut.
+ */
+export interface ComparedStep {
+  /**
+   * The calls of the answer, in the model's order.
+   */
+  calls: ComparedCall[];
+  /**
+   * The user's messages before the answer, after the previous one.
+   */
+  messages: string[];
+  /**
+   * The model that answered. None if it is not known.
+   */
+  model: string | null;
+  /**
+   * The time from the end of the previous step, or from the message, to the last result. It includes waits for people.
+   */
+  seconds: number;
+  /**
+   * The number of the step in its session.
+   */
+  step: number;
+  /**
+   * The text of the answer.
+   */
+  text: string;
+  usage: Usage;
+}
+/**
+ * A call of a tool or a sub-agent. Long texts are cut.
+ */
+export interface ComparedCall {
+  /**
+   * The arguments of the execution, as JSON text.
+   */
+  arguments: string;
+  /**
+   * The id of the call in its session.
+   */
+  call_id: string;
+  /**
+   * Whether a person or a guard changed the model's arguments.
+   */
+  edited: boolean;
+  /**
+   * The name of the tool.
+   */
+  name: string;
+  /**
+   * The text of the result. Empty without one.
+   */
+  result: string;
+  /**
+   * Whether the call succeeded. None without a result.
+   */
+  success: boolean | null;
 }
 /**
  * The result of `delete`.

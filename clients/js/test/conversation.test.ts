@@ -72,6 +72,7 @@ function ofItem(item: Item): unknown[] {
 function shown(call: Call): unknown[] {
   const asked: unknown[] = [call.kind, call.parameters, call.reason, call.edited?.by ?? null];
   if (call.round > 0) asked.push(call.round, call.questions.map(({ text, data }) => [text, data]));
+  if (call.asked !== null) asked.push({ asked: call.asked });
   const ended = [call.result, call.error, call.child?.id ?? null, ...ofFiles(call.files)];
   return [ofCall(call), call.name, call.arguments, call.attempt, asked, ended];
 }

@@ -74,13 +74,15 @@ export class Conversation {
       this.runs.add(runId);
       if (message.role === "user") {
         const { content, files = [], queued_id: queuedId = "" } = message;
-        this.items.push({ type: "user", text: content, files, runId, ...(queuedId !== "" && { queuedId }) });
+        const about = { ...(queuedId !== "" && { queuedId }), ...(message.created_at != null && { at: message.created_at }) };
+        this.items.push({ type: "user", text: content, files, runId, ...about });
         this.#noteDelivered(queuedId);
       } else if (message.role === "tool") this.#loadResult(message);
       else {
         const step = new Step(this, message.run_id, message.step ?? 0, 0);
         step.state = "committed";
         step.cut = isCut(message);
+        [step.agent, step.at] = [String(message.metadata["agent"] ?? ""), message.created_at ?? null];
         this.items.push(step);
         for (const block of message.thinking) step.add("reasoning", block.text || "(redacted)");
         if (message.content) step.add("text", message.content);
@@ -110,7 +112,7 @@ export class Conversation {
     const edited = message.metadata["edited"] as (Edit & { arguments?: Record<string, unknown> }) | undefined;
     if (edited !== undefined) {
       call.edited = edited;
-      call.arguments = edited.arguments ?? call.arguments;
+      if (edited.arguments !== undefined) [call.asked, call.arguments] = [call.arguments, edited.arguments];
     }
   }
 
@@ -157,7 +159,8 @@ export class Conversation {
 
   #lastStep(): Step {
     const last = this.items.findLast((item) => item.type === "step");
-    if (last !== undefined) return last;
+    const old = last?.attempt === 0 && last.state === "committed"; // history lacks the open answer
+    if (last !== undefined && !old) return last;
     const step = new Step(this, null, 0, 0);
     this.items.push(step);
     return step;
@@ -328,6 +331,7 @@ export class Conversation {
     const call = this.#known(chunk.step, chunk.tool_call_id, chunk.tool_name);
     switch (chunk.type) {
       case "tool_start":
+        if (chunk.edited && call.edited === null && Object.keys(call.arguments).length > 0) call.asked = call.arguments;
         // An execution that asked questions did not fail.
         [call.arguments, call.state, call.attempt] = [chunk.arguments, "running", chunk.attempt - call.round];
         [call.edited, call.questions] = [chunk.edited ?? call.edited, chunk.questions];

@@ -24,6 +24,8 @@ export interface User {
   runId: string;
   /** The id under which the message waited for a run. Absent if it did not wait. */
   queuedId?: string;
+  /** When a stored message was added, in Unix seconds. Absent for one from the stream. */
+  at?: number;
 }
 
 /** The `stop_reason` of an answer that an interrupt cut off. */
@@ -63,6 +65,10 @@ export class Step {
   /** The model that answered. Null until the commit, or if the commit does not name it. */
   model: string | null = null;
   usage: Usage | null = null;
+  /** The agent of a stored answer that another agent than the session's own gave. Empty for other answers. */
+  agent = "";
+  /** When a stored answer was added, in Unix seconds. Null for one from the stream. */
+  at: number | null = null;
 
   constructor(conversation: Conversation, runId: string | null, step: number, attempt: number) {
     this.conversation = conversation;
@@ -132,13 +138,15 @@ export interface Call {
   declared: boolean;
   /** Who edited the model's arguments when approving the call. */
   edited: Edit | null;
+  /** The arguments before the edit. Null if they are the model's, or if the stream did not show them. */
+  asked: Arguments | null;
   /** The conversation of the sub-agent that the call started. */
   child: Conversation | undefined;
 }
 
 export const newCall = (step: Step, id: string, name: string, given: Arguments): Call => ({
   ...{ step, id, name, arguments: given, state: "open", attempt: 0, result: null, files: [], error: null, kind: "approval" },
-  ...{ parameters: {}, reason: null, questions: [], responses: [], round: 0, declared: false, edited: null, child: undefined },
+  ...{ parameters: {}, reason: null, questions: [], responses: [], round: 0, declared: false, edited: null, asked: null, child: undefined },
 });
 
 /** A line about the run that is not part of the conversation, such as an error. Readers put it into words. */

@@ -80,6 +80,7 @@ class Helix(Commands):
         "calls": (Calls, "Calls that wait for another system: report a result, a failure or a heartbeat."),
         "sessions": ("sessions.listing", "List sessions, or with --waiting the calls that wait for an answer."),
         "show": ("sessions.page", "Show a session: its messages, runs, checkpoints and state."),
+        "compare": ("sessions.compare", "Compare two runs or sessions: answers, steps, cost and state."),
         "tail": ("sessions.tail", "Follow a session's run live, from its beginning to its end."),
         "cost": ("sessions.cost", "Show what a session cost, line by line."),
         "logs": ("sessions.logs", "Show the log lines of a session."),

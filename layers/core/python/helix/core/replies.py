@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, get_args
 
 from pydantic.json_schema import models_json_schema
 
+from helix.core.comparison import Comparison
 from helix.core.context_replies import ContextFound
 from helix.core.file_requests import FileAddress, UploadBegun, UploadFinished
 from helix.core.inbox import Withdrawn
@@ -174,6 +175,7 @@ REPLIES: Final[Mapping[str, type[Record]]] = {
     "list_checkpoints": CheckpointList,
     "get_checkpoint": CheckpointFound,
     "diff_checkpoints": CheckpointDiff,
+    "compare": Comparison,
     "get_step": StepFound,
     "get_context": ContextFound,
     "upload": UploadBegun,

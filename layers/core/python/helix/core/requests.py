@@ -21,6 +21,7 @@ from helix.core.session_requests import (
     Branch,
     Clone,
     Compact,
+    Compare,
     Delete,
     DiffCheckpoints,
     GetCheckpoint,
@@ -116,6 +117,7 @@ AnyRequest: TypeAlias = (
     | ListCheckpoints
     | GetCheckpoint
     | DiffCheckpoints
+    | Compare
     | GetStep
     | GetContext
     | GetCost

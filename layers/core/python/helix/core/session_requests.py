@@ -112,6 +112,22 @@ class DiffCheckpoints(SessionRequest):
     """The maximum number of added messages to return."""
 
 
+class Compare(SessionRequest):
+    """Compare two runs side by side, or two whole sessions: what was asked and answered, their steps and their states.
+
+    Result: `helix.core.comparison.Comparison`. A run is compared together with the runs that it continues.
+    """
+
+    action: Literal["compare"]
+    """The name of this action."""
+    run_id: RunId | None = None
+    """The run of `session_id`. None: the whole session."""
+    other_session_id: SessionId
+    """The session of the other side. It may be the same session."""
+    other_run_id: RunId | None = None
+    """The run of `other_session_id`. None: the whole session."""
+
+
 class GetStep(SessionRequest):
     """Explain how a step was bought: its attempts, the text that each one showed, and the results of its calls.
 

@@ -5,12 +5,14 @@ Law: nothing here writes. The backend decides which sessions a caller sees (`hel
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 from helix._log import get_logger
 from helix.core.agents import AnyAgent
+from helix.core.comparison import compare_sides
 from helix.core.errors import AgentNotFoundError
 from helix.core.fleet_requests import GetFleet, ListAgents
 from helix.core.handles import SessionState, with_parameters
@@ -20,6 +22,7 @@ from helix.core.request_fields import PAGE
 from helix.core.requests import ReadStream
 from helix.core.row_keys import head_sort
 from helix.core.session_requests import (
+    Compare,
     DiffCheckpoints,
     GetCheckpoint,
     GetContext,
@@ -36,6 +39,7 @@ from helix.gateway.connections import Connection
 from helix.ports.state_store import StateStore
 from helix.runtime.handle import ended_by, find_run, result_of
 from helix.services.request_heads import head_value, shared_heads
+from helix.sessions.comparing import read_side
 from helix.sessions.diffs import diff_points
 from helix.sessions.exports import KINDS
 from helix.sessions.users import list_of_users
@@ -178,6 +182,14 @@ async def diff_checkpoints(backend: Backend, caller: Connection, request: DiffCh
     patches: list[Any] = [*found.patches]
     counts: JsonObject = {"offset": request.offset, "added": found.added, "removed": found.removed}
     return {"before": request.before, "after": after, "patches": patches, "messages": messages, **counts}
+
+
+async def compare(backend: Backend, caller: Connection, request: Compare) -> JsonObject:
+    row = await backend.get_owned(caller.principal, request.session_id)
+    other = await backend.get_owned(caller.principal, request.other_session_id)
+    left = await read_side(backend.history, row, request.run_id)
+    right = await read_side(backend.history, other, request.other_run_id)
+    return (await asyncio.to_thread(compare_sides, left, right)).model_dump(mode="json")
 
 
 async def get_context(backend: Backend, caller: Connection, request: GetContext) -> JsonObject:

@@ -3,8 +3,8 @@
     handle = await executor.execute(agent, "hello")
     handle  # as the last line of a cell
 
-Law: text from a model, a tool or a user is shown as plain text, never as markup. The output of a discarded step
-disappears.
+Law: text from a model, a tool or a user is shown as plain text, never as markup. The text of a discarded
+attempt disappears, and a line says so.
 """
 
 from __future__ import annotations
@@ -19,8 +19,18 @@ from typing import Any, Final, TypeVar, assert_never
 from helix.core import chunks as c
 from helix.core.conversation.changes import Resynced
 from helix.core.conversation.conversation import Conversation
-from helix.core.conversation.items import Call, Notice, Step, User
+from helix.core.conversation.items import Call
+from helix.core.conversation.pieces import (
+    CallPiece,
+    DiscardedPiece,
+    MessagePiece,
+    NoticePiece,
+    StepPiece,
+    describe_notice,
+    pieces_of,
+)
 from helix.core.errors import InvalidInputError
+from helix.core.files import FilePart
 from helix.core.handles import AgentExecutionHandle, AgentResult
 from helix.core.json import dumps
 from helix.core.printable import printable
@@ -63,40 +73,47 @@ class Panel:
 
 
 def _lines(conversation: Conversation) -> Iterator[tuple[str, str]]:
-    """Yield the kind and the text of each line: `text` from the model, or a line about a `tool`, an error or a notice."""
-    for item in conversation.items:
-        match item:
-            case Step(state="discarded") | User():
-                pass
-            case Step():
-                if item.text:
-                    yield "text", item.text
-                if item.cut:
-                    yield "tool", "stopped here"
-                if item.output:
-                    yield "tool", f"output {_shorten(item.output)}"
-                for call in item.calls:
-                    yield from _call_lines(call)
-            case Notice():
-                if item.kind in ("error", "note"):
-                    yield "tool", item.text
+    """Yield the kind and the text of each line: `text` from the model, or a `tool` line about anything else."""
+    for piece in pieces_of(conversation.items):
+        match piece:
+            case MessagePiece(user):
+                yield "tool", f"› {_shorten(user.text)}"
+                yield from (("tool", f"› + {_file(file)}") for file in user.files)
+            case CallPiece(call):
+                yield from _call_lines(call)
+            case StepPiece(_, "reasoning", text):
+                yield "tool", f"reasoning · {len(text):,} characters"
+            case StepPiece(_, "answer", text):
+                yield "text", text
+            case StepPiece(_, "cut"):
+                yield "tool", "stopped here"
+            case StepPiece(_, _, text):
+                yield "tool", f"output {_shorten(text)}"
+            case NoticePiece(notice):
+                yield "tool", notice.text if notice.kind == "error" else describe_notice(notice)
+            case DiscardedPiece(step):
+                yield "tool", f"attempt {step.attempt} of step {step.step} was discarded"
             case _:
-                assert_never(item)
+                assert_never(piece)
 
 
 def _call_lines(call: Call) -> Iterator[tuple[str, str]]:
     arguments = _shorten(dumps(call.arguments))
+    who = f", changed by {call.edited.by or 'an operator'}" if call.edited is not None else ""
     if call.state == "waiting":
         yield "tool", f"{call.name}({arguments}) waits for a person"
     elif call.attempt > 0:
-        yield "tool", f"{call.name}({arguments})"
+        yield "tool", f"{call.name}({arguments}){who}"
     if call.child is not None:
         yield from _lines(call.child)
     if call.state in ("done", "failed"):
         said = dumps(call.result) if call.state == "done" else call.error or "failed"
         yield "tool", f"{call.name} → {_shorten(said)}"
-        for file in call.files:
-            yield "tool", f"{call.name} + {file.name or file.url or file.kind} ({file.media_type})"
+        yield from (("tool", f"{call.name} + {_file(file)}") for file in call.files)
+
+
+def _file(file: FilePart) -> str:
+    return f"{file.name or file.url or file.kind} ({file.media_type})"
 
 
 def _printable_html(text: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, ClassVar, assert_never
+from typing import Any, ClassVar
 
 from markdown_it import MarkdownIt
 from markdown_it.rules_core import StateCore
@@ -23,6 +23,7 @@ from textual.widgets import Markdown, Static
 from helix.cli.view import formats
 from helix.core.conversation.conversation import Conversation
 from helix.core.conversation.items import Call, Item, Notice, Step, Tone, User
+from helix.core.conversation.pieces import describe_notice
 from helix.core.partial_output import read_partial
 from helix.core.printable import json_text, printable
 from helix.core.tools import SUBAGENT_TOOL_PREFIX
@@ -214,6 +215,9 @@ class CallBlock(Fold):
     def _details(self) -> Content:
         call = self._call
         parts: list[str | tuple[str, str]] = [("arguments\n", "dim"), json_text(call.arguments)]
+        if call.edited is not None and call.asked is not None:
+            who = call.edited.by or "an operator"
+            parts = [("the model asked for\n", "dim"), json_text(call.asked), (f"\nchanged by {who}\n", "dim"), *parts]
         asked = call.questions if call.state != "waiting" else ()
         parts += [text for q in asked for text in ((f"\n{q.text}\n", "dim"), formats.asked(q))]
         parts += [(f"\n{formats.response(given)}", "dim") for given in call.responses]
@@ -340,25 +344,12 @@ class LineBlock(Static):
 
 def _describe_notice(notice: Notice) -> str:
     match notice.kind:
-        case "queued":
-            why = f" The agent is {notice.text}." if notice.text else ""
-            return f"Waits for a free slot: {notice.queued} in the queue.{why}"
-        case "context":
-            return f"{formats.context(notice)}."
-        case "error":
-            return f"{notice.code}: {notice.text} It is tried again."
-        case "takeover":
-            return "The worker died. Another one took the run over from the last checkpoint."
         case "budget":
             return "The budget is used up. Raise it (helix fleet set-budget), then /resume."
-        case "failed":
-            return f"The run failed: {notice.text or 'no reason is known'}"
         case "interrupted":
             return "Interrupted. A message continues it; so does /resume."
-        case "note":
-            return notice.text
         case _:
-            assert_never(notice.kind)
+            return describe_notice(notice)
 
 
 class ConversationBlock(Vertical):

@@ -11,9 +11,8 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, assert_never
 from xml.etree.ElementTree import Element, tostring
 
 from helix._private_files import write_whole
@@ -25,13 +24,23 @@ from helix.cli.sessions.page import Page, read_page
 from helix.cli.view import formats
 from helix.cli.where import Where, with_client
 from helix.client import HelixClient
-from helix.core.entries import read_waits
+from helix.core.conversation.conversation import Conversation
+from helix.core.conversation.items import Call, Tone
+from helix.core.conversation.pieces import (
+    CallPiece,
+    DiscardedPiece,
+    MessagePiece,
+    NoticePiece,
+    StepPiece,
+    describe_notice,
+    is_output,
+    pieces_of,
+)
 from helix.core.errors import SessionNotFoundError
+from helix.core.handles import SubSessionRef
 from helix.core.json import loads
 from helix.core.ledger import NANOS, Ledger
-from helix.core.messages import AnyMessage, AssistantMessage, ToolCallRequest, ToolResultMessage, UserMessage
 from helix.core.printable import printable
-from helix.core.prompt import is_cut
 from helix.core.run_row import RunRow
 from helix.core.tools import SUBAGENT_TOOL_PREFIX
 
@@ -81,20 +90,8 @@ footer{margin-top:2.5rem;color:var(--soft);font-size:.8rem}
 """.strip()
 _HASH: Final = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 POLICY: Final = f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; form-action 'none'"
+_NOTICES: Final[Mapping[Tone, str]] = {"plain": "soft", "warn": "wait", "bad": "bad"}
 _TONES: Final[Mapping[str, str]] = {"completed": "good", "failed": "bad", "paused": "wait", "interrupted": "wait"}
-
-
-@dataclass(frozen=True, slots=True)
-class Conversation:
-    """A session with the sessions of its sub-agents."""
-
-    page: Page
-    """The session itself, with all its messages."""
-    children: dict[str, Conversation] = field(default_factory=dict)
-    """The conversations of sub-agents, by the id of the call that started each."""
-    missing: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """The sub-agents whose sessions do not exist, by call id. Each value is the agent's name, and the status of its session
-    as a key of `formats.MISSING`."""
 
 
 def write_html(where: Where, session_id: str, to: str) -> None:
@@ -103,34 +100,36 @@ def write_html(where: Where, session_id: str, to: str) -> None:
         raise RefusedError(f"{to!r} exists already: name a new file")
     streaming = streaming_of(where)
 
-    async def read(client: HelixClient) -> tuple[Conversation, Ledger]:
-        shown = await read_conversation(client, session_id)
-        return shown, await read_ledger(client, where, session_id, streaming)
+    async def read(client: HelixClient) -> tuple[Page, Conversation, Ledger]:
+        page, conversation = await read_conversation(client, session_id)
+        return page, conversation, await read_ledger(client, where, session_id, streaming)
 
-    page = html_page(*with_client(where, session_id, read), SystemClock().now())
-    write_whole(file, page)
+    text = html_page(*with_client(where, session_id, read), SystemClock().now())
+    write_whole(file, text)
     say(f"session {session_id} is in {to!r}: one page that needs nothing else, with all that was said in it")
 
 
-async def read_conversation(client: HelixClient, session_id: str) -> Conversation:
-    """Read a session with all messages, and the sessions of its sub-agents."""
+async def read_conversation(client: HelixClient, session_id: str) -> tuple[Page, Conversation]:
+    """Read a session with all messages, and the sessions of its sub-agents below their calls."""
     page = await read_page(client, session_id, None)
-    found = Conversation(page)
-    for ref in page.sub_sessions:
-        call_id, why = ref["parent_tool_call_id"], formats.MISSING.get(ref["status"])
+    conversation = page.fold()
+    for ref in (SubSessionRef.model_validate(ref) for ref in page.sub_sessions):
+        call = conversation.calls[ref.parent_tool_call_id]
+        why = formats.MISSING.get(ref.status)
         if why is None:
             try:
-                found.children[call_id] = await read_conversation(client, ref["session_id"])
+                below, call.child = await read_conversation(client, ref.session_id)
+                call.child.status = below.state.status
             except SessionNotFoundError:
                 why = formats.MISSING["deleted"]
-        if why is not None:
-            found.missing[call_id] = (ref["agent_type"], why)
-    return found
+        if why is not None and call.child is not None:
+            call.child.note(f"The session of the sub-agent {ref.agent_type} {why}.", "plain")
+    return page, conversation
 
 
-def html_page(shown: Conversation, ledger: Ledger, now: float) -> str:
+def html_page(page: Page, conversation: Conversation, ledger: Ledger, now: float) -> str:
     """Return the HTML page. The page shows `now`, the current time in Unix seconds."""
-    state = shown.page.state
+    state = page.state
     title = f"{state.agent_type}: {state.session_id}"
     policy = {"http-equiv": "Content-Security-Policy", "content": POLICY}
     head = _element(
@@ -143,12 +142,14 @@ def html_page(shown: Conversation, ledger: Ledger, now: float) -> str:
         _element("title", title),
         _element("style", STYLE),
     )
-    sections = [_header(shown.page, ledger), _element("h2", "Conversation"), *_conversation(shown)]
+    sections = [_header(page, ledger), _element("h2", "Conversation"), *_items(conversation)]
+    if state.output is not None and not any(is_output(call) for call in conversation.calls.values()):
+        sections.append(_element("div", _element("div", "Output", cls="who"), _pre(_json(state.output)), cls="said"))
     if state.custom_state:
         sections += [_element("h2", "State"), _pre(_json(state.custom_state))]
     sections += [
         _element("h2", "Runs"),
-        _runs(shown.page.runs),
+        _runs(page.runs),
         _element("h2", "Cost"),
         *_cost(ledger, state.session_id),
     ]
@@ -213,86 +214,67 @@ def _header(page: Page, ledger: Ledger) -> Element:
 # --- the conversation -----------------------------------------------------------------------------------------------------
 
 
-def _conversation(shown: Conversation) -> Iterator[Element]:
-    messages = shown.page.messages
-    results = {message.tool_call_id: message for message in messages if isinstance(message, ToolResultMessage)}
-    asked: set[str] = set()
-    for message in messages:
-        if isinstance(message, UserMessage):
-            yield _message("user", "User", message, "\n".join([message.content, *map(formats.file, message.files)]))
-        elif isinstance(message, AssistantMessage):
-            for thought in message.thinking:
-                if thought.text:
-                    inside = _element("div", _element("div", thought.text, cls="text"))
-                    yield _element("details", _element("summary", "Thinking", cls="soft"), inside)
-            if message.content:
-                agent = str(message.metadata.get("agent") or shown.page.state.agent_type)
-                yield _message("agent", agent, message, message.content)
-            if is_cut(message):
+def _items(conversation: Conversation) -> Iterator[Element]:
+    for piece in pieces_of(conversation.items):
+        match piece:
+            case MessagePiece(user):
+                yield _said("user", "User", user.at, "\n".join([user.text, *map(formats.file, user.files)]))
+            case CallPiece(call):
+                yield _call(call)
+            case StepPiece(_, "reasoning", text):
+                inside = _element("div", _element("div", text, cls="text"))
+                yield _element("details", _element("summary", "Thinking", cls="soft"), inside)
+            case StepPiece(step, "answer", text):
+                yield _said("agent", step.agent or conversation.agent, step.at, text)
+            case StepPiece(_, "cut"):
                 yield _element("p", formats.CUT, cls="wait")
-            for request in message.tool_calls:
-                asked.add(request.id)
-                yield _call(request, results.get(request.id), _child_section(shown, request.id))
-    for question in shown.page.questions:  # calls of an open step, which the history does not contain yet
-        if question.call_id not in asked and question.agent_type == shown.page.state.agent_type:
-            request = ToolCallRequest(id=question.call_id, name=question.tool_name, arguments=question.arguments)
-            yield _call(request, None, None)
-    for call_id in (*shown.children, *shown.missing):
-        if call_id not in asked and (below := _child_section(shown, call_id)) is not None:
-            yield below
-    if shown.page.state.output is not None:
-        yield _element("div", _element("div", "Output", cls="who"), _pre(_json(shown.page.state.output)), cls="said")
+            case StepPiece(_, _, text):
+                yield _element("div", _element("div", "Output", cls="who"), _pre(_pretty(text)), cls="said")
+            case NoticePiece(notice):
+                yield _element("p", describe_notice(notice), cls=_NOTICES[notice.tone])
+            case DiscardedPiece(step):
+                yield _element("p", f"Attempt {step.attempt} of step {step.step} was discarded.", cls="wait")
+            case _:
+                assert_never(piece)
 
 
-def _message(kind: str, who: str, message: AnyMessage, text: str) -> Element:
-    at = formats.time(getattr(message, "created_at", None))
-    head = _element("div", who, *([_element("span", f" · {at}", cls="soft")] if at else []), cls="who")
+def _said(kind: str, who: str, at: float | None, text: str) -> Element:
+    when = [_element("span", f" · {formats.time(at)}", cls="soft")] if at else []
+    head = _element("div", who, *when, cls="who")
     return _element("article", head, _element("div", text, cls="text"), cls=f"said {kind}")
 
 
-def _call(request: ToolCallRequest, result: ToolResultMessage | None, child: Element | None) -> Element:
-    arguments = request.malformed if request.malformed is not None else _json(request.arguments)
-    inside: list[Element] = [_label("Arguments"), _pre(arguments)] if arguments != "{}" else []
-    size = len(arguments)
-    edited = result.metadata.get("edited") if result is not None else None
-    if isinstance(edited, dict):
-        inside += [_label(f"Executed with, changed by {edited.get('by') or 'an operator'}")]
-        inside += [_pre(_json(edited.get("arguments")))]
-    questions, responses = read_waits(result) if result is not None else ((), ())
-    for question in questions:
+def _call(call: Call) -> Element:
+    asked = call.arguments if call.asked is None else call.asked
+    inside: list[Element] = [_label("Arguments"), _pre(_json(asked))] if asked else []
+    size = len(_json(asked))
+    if call.edited is not None:
+        inside += [_label(f"Executed with, changed by {call.edited.by or 'an operator'}"), _pre(_json(call.arguments))]
+    for question in call.questions if call.state != "waiting" else ():
         inside += [_label(question.text), _pre(formats.asked(question))]
-    inside += [_label(formats.response(given)) for given in responses]
-    if child is not None:
-        inside.append(child)
-    if result is None:
-        status = _element("span", "no result", cls="badge wait")
-    else:
-        status = _element(
-            "span", "ok" if result.success else "failed", cls=f"badge {'good' if result.success else 'bad'}"
-        )
-        text = "\n".join([_pretty(result.content), *map(formats.file, result.files)])
+    inside += [_label(formats.response(given)) for given in call.responses]
+    if call.child is not None:
+        inside.append(_child_section(call.child))
+    status = _element("span", "no result", cls="badge wait")
+    if call.state in ("done", "failed"):
+        good = call.state == "done"
+        status = _element("span", "ok" if good else "failed", cls=f"badge {'good' if good else 'bad'}")
+        said = call.result if call.error is None else call.error
+        text = "\n".join([_pretty(str(said)), *map(formats.file, call.files)])
         inside += [_label("Result"), _pre(text)]
         size += len(text)
-    opened = {"open": "open"} if size <= OPEN_CHARS and child is None else {}
-    name = request.name.removeprefix(SUBAGENT_TOOL_PREFIX)
-    kind = "sub-agent " if name != request.name else ""
-    short = formats.cut(formats.call("", request.arguments)[1:-1], SUMMARY_CHARS)
+    opened = {"open": "open"} if size <= OPEN_CHARS and call.child is None else {}
+    name = call.name.removeprefix(SUBAGENT_TOOL_PREFIX)
+    kind = "sub-agent " if name != call.name else ""
+    short = formats.cut(formats.call("", asked)[1:-1], SUMMARY_CHARS)
     brief = [_element("span", f" {short}", cls="soft")] if short and not opened else []
     summary = _element("summary", kind, _element("code", name), " ", status, *brief)
     return _element("details", summary, _element("div", *inside), cls="call", **opened)
 
 
-def _child_section(shown: Conversation, call_id: str) -> Element | None:
-    """Return the section of a call's sub-agent. None if the call is not to a sub-agent."""
-    child = shown.children.get(call_id)
-    if child is None:
-        if call_id not in shown.missing:
-            return None
-        agent, why = shown.missing[call_id]
-        return _element("p", f"The session of the sub-agent {agent} {why}.", cls="soft")
-    state = child.page.state
-    head = _element("h3", f"Sub-agent {state.agent_type} ", _badge(state.status))
-    return _element("section", head, *_conversation(child), cls="child")
+def _child_section(child: Conversation) -> Element:
+    head = _element("h3", f"Sub-agent {child.agent} ", *([_badge(child.status)] if child.status else []))
+    return _element("section", head, *_items(child), cls="child")
 
 
 def _label(text: str) -> Element:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, assert_never
 
 import typer
 from pydantic import TypeAdapter
@@ -21,19 +21,31 @@ from helix.cli.view.base import Question
 from helix.cli.where import Where, with_client
 from helix.client import HelixClient
 from helix.core.context_replies import ContextFound
-from helix.core.entries import read_waits
+from helix.core.conversation.conversation import Conversation
+from helix.core.conversation.items import Call, Tone
+from helix.core.conversation.pieces import (
+    CallPiece,
+    DiscardedPiece,
+    MessagePiece,
+    NoticePiece,
+    StepPiece,
+    describe_notice,
+    fold_stored,
+    pieces_of,
+)
 from helix.core.files import FilePart
-from helix.core.handles import SessionState
+from helix.core.handles import SessionState, SubSessionRef
 from helix.core.json import JsonObject, dumps
-from helix.core.messages import AnyMessage, AssistantMessage, Message, ToolResultMessage, UserMessage
-from helix.core.prompt import is_cut
+from helix.core.messages import AnyMessage, Message
 from helix.core.request_fields import PAGE
 from helix.core.request_heads import RequestHead
+from helix.core.tools import SUBAGENT_TOOL_PREFIX
 
 TEXT_CHARS, RESULT_CHARS = 2000, 200
 LAST = 20
 Line = tuple[str | tuple[str, str], ...]
 """The parts of a line. Each is a string, or a string with its style."""
+TONES: dict[Tone, str] = {"plain": "dim", "warn": "yellow", "bad": "red"}
 _MESSAGES: TypeAdapter[list[AnyMessage]] = TypeAdapter(list[Message])
 
 
@@ -62,6 +74,12 @@ class Page:
     """The sessions of the sub-agents, each with its agent, its status and the call that started it."""
     questions: Sequence[Question]
     """The calls that wait for a person, including those of sub-agents."""
+
+    def fold(self) -> Conversation:
+        """Return the conversation, without those of the sub-agents."""
+        refs = [SubSessionRef.model_validate(ref) for ref in self.sub_sessions]
+        state = self.state
+        return fold_stored(state.session_id, state.agent_type, self.messages, refs, state.pending)
 
     def dump(self) -> dict[str, Any]:
         return {
@@ -147,8 +165,9 @@ def _context(found: ContextFound) -> Iterator[Line]:
         yield from _asked(found, head)
     if found.system_prompt:
         yield from _text("system", found.system_prompt, "bold magenta")
-    for message in found.messages:
-        yield from _message(message)
+    conversation = Conversation(found.session_id)
+    conversation.load(found.messages, {})
+    yield from _items(conversation)
 
 
 def _asked(found: ContextFound, head: RequestHead) -> Iterator[Line]:
@@ -208,7 +227,7 @@ def print_page(console: Console, page: Page, now: float) -> None:
     state = page.state
     sections: dict[str, tuple[Sequence[Line], str | None]] = {
         "messages": (
-            [line for message in page.messages for line in _message(message)],
+            [*_items(page.fold())],
             f"{formats.count(page.offset, 'earlier message')}" if page.offset else None,
         ),
         "state": ([(line,) for line in formats.lines_of(state.custom_state)], None),
@@ -266,27 +285,47 @@ def _head(page: Page, now: float) -> Iterator[Line]:
         yield ((f"waits for {question.wanted} of {called}, call {question.call_id}{why}", "yellow"),)
 
 
-def _message(message: AnyMessage) -> Iterator[Line]:
-    match message:
-        case UserMessage():
-            yield from _text("user", message.content, "bold cyan")
-            yield from _files(message.files)
-        case AssistantMessage():
-            if message.content:
-                yield from _text(str(message.metadata.get("agent") or "assistant"), message.content, "bold")
-            if is_cut(message):
+def _items(conversation: Conversation) -> Iterator[Line]:
+    for piece in pieces_of(conversation.items):
+        match piece:
+            case MessagePiece(user):
+                yield from _text("user", user.text, "bold cyan")
+                yield from _files(user.files)
+            case CallPiece(call):
+                yield from _call(call)
+            case StepPiece(_, "reasoning", text):
+                yield ((f"reasoning  {formats.cut(text, RESULT_CHARS)}", "dim"),)
+            case StepPiece(step, "answer", text):
+                yield from _text(step.agent or "assistant", text, "bold")
+            case StepPiece(_, "cut"):
                 yield ((formats.CUT, "yellow"),)
-            for call in message.tool_calls:
-                yield ((f"→ {formats.call(call.name, call.arguments)}", "cyan"),)
-        case ToolResultMessage():
-            questions, responses = read_waits(message)
-            for question in questions:
-                yield ((f"? {question.text}: {formats.asked(question)}", "yellow"),)
-            for given in responses:
-                yield ((f"? {message.tool_name}: {formats.response(given)}", "yellow"),)
-            said = f"← {message.tool_name}: {formats.cut(message.content, RESULT_CHARS)}"
-            yield ((said, "green" if message.success else "red"),)
-            yield from _files(message.files)
+            case StepPiece(_, _, text):
+                yield ((f"output  {formats.cut(text, RESULT_CHARS)}", "green"),)
+            case NoticePiece(notice):
+                yield ((describe_notice(notice), TONES[notice.tone]),)
+            case DiscardedPiece(step):
+                yield ((f"attempt {step.attempt} of step {step.step} was discarded", "yellow"),)
+            case _:
+                assert_never(piece)
+
+
+def _call(call: Call) -> Iterator[Line]:
+    asked = call.arguments if call.asked is None else call.asked
+    name = call.name.removeprefix(SUBAGENT_TOOL_PREFIX)
+    yield ((f"→ {formats.call(name, asked)}", "cyan"),)
+    if call.edited is not None:
+        who = call.edited.by or "an operator"
+        yield ((f"~ {formats.call(name, call.arguments)}, changed by {who}", "yellow"),)
+    for question in call.questions if call.state != "waiting" else ():
+        yield ((f"? {question.text}: {formats.asked(question)}", "yellow"),)
+    for given in call.responses:
+        yield ((f"? {name}: {formats.response(given)}", "yellow"),)
+    if call.state in ("done", "failed"):
+        said = str(call.result if call.error is None else call.error)
+        yield ((f"← {name}: {formats.cut(said, RESULT_CHARS)}", "green" if call.state == "done" else "red"),)
+        yield from _files(call.files)
+    elif call.state == "waiting":
+        yield (("waits for another system" if call.kind == "elsewhere" else "waits for you", "yellow"),)
 
 
 def _files(files: Sequence[FilePart]) -> Iterator[Line]:

@@ -12,7 +12,6 @@ from rich.table import Table
 from rich.text import Text
 
 from helix.cli.output import console
-from helix.core.conversation.items import Notice
 from helix.core.files import FilePart
 from helix.core.messages import AskedQuestion, CallResponse
 from helix.core.usage import Usage
@@ -20,7 +19,6 @@ from helix.core.usage import Usage
 LONGEST_TEXT, MOST_ITEMS = 60, 3
 CUT: Final = "stopped here"
 """The line after an answer that an interrupt cut off."""
-_CAUSES = {"overflow": ", because the provider refused the prompt as too long", "request": ", as requested"}
 
 
 def short(value: object, limit: int = 200) -> str:
@@ -53,17 +51,6 @@ def cut(text: str, limit: int) -> str:
 
 def call(name: str, arguments: Mapping[str, Any]) -> str:
     return f"{name}({', '.join(f'{key}={_short(value)}' for key, value in arguments.items())})"
-
-
-def context(notice: Notice) -> str:
-    """Describe a change to the model's view of the conversation, as a sentence without a period."""
-    said = "Old tool results were cleared from the model's context"
-    if notice.hidden:
-        first = f"the first {notice.hidden:,} messages" if notice.hidden > 1 else "the first message"
-        said = (
-            f"The model now sees a summary in place of {first}" if notice.text else f"The model no longer sees {first}"
-        )
-    return said + _CAUSES.get(notice.code, "")
 
 
 def file(part: FilePart) -> str:

@@ -51,6 +51,7 @@ from helix.core.conversation.changes import (
 )
 from helix.core.conversation.conversation import Conversation
 from helix.core.conversation.items import BUDGET, Call, PartKind, Step
+from helix.core.conversation.pieces import describe_context
 from helix.core.handles import AgentExecutionHandle, AgentResult
 from helix.core.tools import SUBAGENT_TOOL_PREFIX, is_sub_agent_tool
 from helix.core.usage import Usage
@@ -278,7 +279,7 @@ class TerminalView:
                 assert_never(change)
 
     def _notice(self, change: ContextChanged | Noticed, chunk: c.StreamChunk) -> None:
-        words = change.chunk.words() if isinstance(change, Noticed) else formats.context(change.notice)
+        words = change.chunk.words() if isinstance(change, Noticed) else describe_context(change.notice)
         if words:
             self._line(chunk, f"· {words}", "dim")
 

@@ -63,7 +63,7 @@ class Conversation:
         for message in messages:
             match message:
                 case UserMessage():
-                    self.items.append(User(message.content, message.run_id or "", message.files, message.queued_id))
+                    self.items.append(_stored_user(message))
                     self._note_delivered(message.queued_id)
                 case AssistantMessage():
                     self._load_answer(message, children)
@@ -73,6 +73,7 @@ class Conversation:
 
     def _load_answer(self, message: AssistantMessage, children: Mapping[str, tuple[str, str]]) -> None:
         step = Step(self, message.run_id, message.step or 0, 0, state="committed", cut=is_cut(message))
+        step.agent, step.at = str(message.metadata.get("agent") or ""), message.created_at
         self.items.append(step)
         for block in message.thinking:
             step.parts.append(Part(step, "reasoning", len(step.parts), [block.text or "(redacted)"]))
@@ -97,8 +98,8 @@ class Conversation:
         edited = message.metadata.get("edited")
         if isinstance(edited, dict):
             call.edited = Edit.model_validate(edited, extra="ignore")
-            given = edited.get("arguments")
-            call.arguments = given if isinstance(given, dict) else call.arguments
+            if isinstance(given := edited.get("arguments"), dict):
+                call.asked, call.arguments = call.arguments, given
 
     def named(self, session_id: str) -> None:
         """Set the session's id. A new session gets it with its first run."""
@@ -146,11 +147,10 @@ class Conversation:
             if one.kind == "child":
                 continue
             if (call := self.calls.get(one.call_id)) is None:
-                steps = [item for item in self.items if isinstance(item, Step)]
-                if not steps:
+                step = next((item for item in reversed(self.items) if isinstance(item, Step)), None)
+                if step is None or (step.attempt == 0 and step.state == "committed"):  # history lacks the open answer
                     self.items.append(step := Step(self, None, 0, 0))
-                    steps = [step]
-                call = self._add(steps[-1], one.call_id, one.tool_name, one.arguments)
+                call = self._add(step, one.call_id, one.tool_name, one.arguments)
             call.state, call.kind = "waiting", one.kind
             call.reason, call.parameters = one.reason or call.reason, one.parameters or call.parameters
             call.questions, call.round = one.questions or call.questions, one.round or call.round
@@ -323,6 +323,8 @@ class Conversation:
         call = self._known(chunk.step, chunk.tool_call_id, chunk.tool_name)
         match chunk:
             case c.ToolStartChunk():
+                if chunk.edited is not None and call.edited is None and call.arguments:
+                    call.asked = call.arguments
                 call.arguments, call.state = chunk.arguments, "running"
                 call.attempt = chunk.attempt - call.round  # an execution that asked questions did not fail
                 call.edited, call.questions = chunk.edited or call.edited, chunk.questions
@@ -385,3 +387,7 @@ class Conversation:
                 child._base = child._stored = STORED
         call.child = child
         return child
+
+
+def _stored_user(message: UserMessage) -> User:
+    return User(message.content, message.run_id or "", message.files, message.queued_id, message.created_at)

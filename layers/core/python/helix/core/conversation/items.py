@@ -38,6 +38,8 @@ class User:
     """The files of the message, by their place in the text."""
     queued_id: str = ""
     """The id under which the message waited for a run. Empty if it did not wait."""
+    at: float | None = None
+    """The time when a stored message was added (Unix seconds). None for one from the stream."""
 
 
 @dataclass(eq=False, slots=True)
@@ -93,6 +95,10 @@ class Step:
     """The model that answered. None until the commit, or if the commit does not name it."""
     usage: Usage | None = None
     """Tokens and cost of the answer. None until the commit, or if the commit does not contain them."""
+    agent: str = ""
+    """The agent of a stored answer that another agent than the session's own gave. Empty for other answers."""
+    at: float | None = None
+    """The time when a stored answer was added (Unix seconds). None for one from the stream."""
 
     @property
     def output(self) -> str:
@@ -150,6 +156,8 @@ class Call:
     """Whether the run declared the tool, whose calls the front end executes."""
     edited: Edit | None = None
     """The edit of the model's arguments in the approval of the call. None if the arguments are the model's."""
+    asked: JsonObject | None = None
+    """The arguments before the edit. None if the arguments are the model's, or if the stream did not show them."""
     child: Conversation | None = None
     """The conversation of the sub-agent that the call started. None for tools."""
 
