@@ -31,6 +31,7 @@ from helix.core.session_requests import (
     ListCheckpoints,
     ListSessions,
     ReadRows,
+    Rename,
 )
 
 MAX_REQUEST_PARTS: Final = 16
@@ -130,6 +131,7 @@ AnyRequest: TypeAlias = (
     | ReadStream
     | ReadRows
     | Compact
+    | Rename
     | Branch
     | Clone
     | Delete
