@@ -7,6 +7,7 @@ import { Loading } from "./loading.tsx";
 import { Help, listenToKeys, paletteOpen } from "./keys.tsx";
 import { keepFresh } from "./listing.ts";
 import { NewChat } from "./newchat.tsx";
+import { gallery } from "./pictures.ts";
 import { Empty } from "./pieces.tsx";
 import { route } from "./route.ts";
 import { SessionView } from "./sessionview.tsx";
@@ -15,6 +16,7 @@ import { SignIn } from "./signin.tsx";
 import "./tokens.css";
 import "./style.css";
 import "./fleet.css";
+import "./chat.css";
 
 function App() {
   const now = phase.value;
@@ -57,6 +59,7 @@ function Console() {
       </main>
       <Help />
       {paletteOpen.value && <Palette />}
+      <Lightbox />
     </div>
   );
 }
@@ -69,6 +72,12 @@ function CompareView(given: { left: string; right: string }) {
 function Fleet({ agent }: { agent: string | undefined }) {
   const view = extra("fleet");
   return view ? <view.FleetView key={agent} agent={agent} /> : <Loading name="fleet" />;
+}
+
+function Lightbox() {
+  const open = gallery.value;
+  const view = open && extra("lightbox");
+  return view ? <view.Lightbox of={open} /> : null;
 }
 
 function Palette() {
