@@ -72,6 +72,18 @@ async ([which, px, seconds]) => {
   return { fps: 1000 * gaps.length / (times.at(-1) - times[0]), longest: Math.max(...gaps), long, frames: gaps.length };
 }
 """
+FRAMES = """
+seconds => new Promise((done) => {
+  let frames = 0;
+  const begun = performance.now();
+  const frame = (now) => {
+    if (now - begun > seconds * 1000) return done(frames / seconds);
+    frames++;
+    requestAnimationFrame(frame);
+  };
+  requestAnimationFrame(frame);
+})
+"""
 INPUT = """
 window.events = [];
 new PerformanceObserver((list) => {
@@ -215,6 +227,7 @@ async def fast_stream(page: Page) -> list[tuple[str, str]]:
     await page.page.keyboard.press("Enter")
     await page.page.locator(".item.step").first.wait_for()
     begun, heaps, slowest = time.monotonic(), [], []
+    frames = await page.page.evaluate(FRAMES, 5)
     for second in (10, SECONDS - 5):
         await page.page.wait_for_timeout(max(0.0, begun + second - 4 - time.monotonic()) * 1000)
         which = "#composer" if await page.page.locator("#composer").is_enabled() else "#search"
@@ -234,6 +247,7 @@ async def fast_stream(page: Page) -> list[tuple[str, str]]:
             "chunks",
             f"{RATE * SECONDS:,} in {SECONDS} s, {RATE * SECONDS * CHARS / 1e6:.2f} MB; {same} when read again",
         ),
+        ("frames while it streams", f"{frames:.0f} a second"),
         ("typing at 10 s", f"{slowest[0]:.0f} ms"),
         (f"typing at {SECONDS - 5} s", f"{slowest[1]:.0f} ms"),
         ("heap at 10 s", f"{heaps[0]:.1f} MB"),

@@ -16,5 +16,6 @@ export default defineConfig({
       output: { entryFileNames: "console.js", chunkFileNames: "console-[name].js", assetFileNames: "console[extname]" },
     },
   },
+  worker: { format: "es", rolldownOptions: { output: { entryFileNames: "console-[name].js" } } },
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
 });

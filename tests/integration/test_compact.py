@@ -17,8 +17,8 @@ from helix.core.registry import AgentRegistry
 from helix.core.session_row import SessionRow
 from helix.core.steps import AnyStepResult, ErrorStepResult, ParsedToolCall, TextStepResult, ToolCallsStepResult
 from helix.core.view_row import ViewRow
-from helix.engine.compaction import MOST_FOCUS, ask_for_summary
 from helix.engine.history import History, session_key
+from helix.engine.row_requests import MOST_FOCUS, ask_for_summary
 from helix.ports.model import LLMGenerateInput
 from helix.ports.state_store import Operation, Put
 from helix.services.session_calls import session_calls

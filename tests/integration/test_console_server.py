@@ -26,7 +26,7 @@ from helix.gateway.console_page import STATIC
 
 FILES = "https://bucket.s3.eu-central-1.amazonaws.com"
 SERVICE = Service("wss://abc.execute-api.eu-central-1.amazonaws.com/dev", "helix_key", "a test", ["desk"], FILES)
-FIRST_BYTES, ALL_BYTES = 90_000, 400_000
+FIRST_BYTES, ALL_BYTES, DIAGRAM_BYTES = 90_000, 400_000, 500_000
 
 
 @pytest.fixture
@@ -127,8 +127,12 @@ def test_the_bundle_is_small_and_has_nothing_inline() -> None:
     while found:  # with all that it imports at once
         first.add(name := found.pop())
         found += set(re.findall(r'from *"\./([\w.-]+)"', (STATIC / name).read_text(encoding="utf-8"))) - first
-    assert not {"console-markdown.js", "console-highlight.js", "console-formula.js"} & first
+    drawing = "console-diagram.worker.js"
+    assert (
+        not {"console-markdown.js", "console-highlight.js", "console-formula.js", "console-diagram.js", drawing} & first
+    )
     assert sum(packed[name] for name in first) < FIRST_BYTES, packed
+    assert packed.pop(drawing) < DIAGRAM_BYTES and (STATIC / drawing).stat().st_size < 2_000_000
     assert sum(packed.values()) < ALL_BYTES, packed
     page = (STATIC / "index.html").read_text(encoding="utf-8")
     assert "<style" not in page and "style=" not in page and "<script>" not in page and "http" not in page

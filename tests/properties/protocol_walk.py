@@ -142,6 +142,15 @@ def compact(m: ProtocolMachine, rng: Random) -> None:
     m.after(then(rng))
 
 
+def rename(m: ProtocolMachine, rng: Random) -> None:
+    sid, title = m.target(small(rng)), rng.choice(["", "a", "b"])
+    p = small(rng)
+    m.say(f"rename {sid} by {p}")
+    process = m.process(p)
+    process.do(process.executor.rename(sid, title))
+    m.after(then(rng))
+
+
 ACTS: list[tuple[int, Act]] = [
     (8, _execute),
     (6, lambda m, rng: m.execute_in_the_cloud(s=small(rng), plan=plan(rng), then=then(rng))),

@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from tests.properties.protocol_company import ProtocolMachine, machine_on
 from tests.properties.protocol_rights import VERBS, check_rights, done
-from tests.properties.protocol_walk import compact, hang, walk
+from tests.properties.protocol_walk import compact, hang, rename, walk
 from tests.support.rights import UPDATE
 
 from helix.adapters.aws import packing
@@ -121,17 +121,21 @@ def test_the_protocol_holds_where_workers_hang() -> None:
     assert len(parts) >= 10
 
 
-def test_requests_for_summaries_cost_no_answer() -> None:
-    """Requests come at any moment, also while a model is asked. The model fails to write each summary."""
+REQUESTS = ("ask_for_summary", "rename")
+
+
+def test_requests_of_people_cost_no_answer() -> None:
+    """Requests for summaries and titles come at any moment, also while a model is asked. The model fails to write each
+    summary."""
     asked: list[str] = []
 
     def watch(machine: ProtocolMachine) -> None:
-        machine.world.observers.append(lambda name, _: asked.append(name) if name == "ask_for_summary" else None)
+        machine.world.observers.append(lambda name, _: asked.append(name) if name in REQUESTS else None)
 
     for seed in range(SEED, SEED + 6):
         try:
-            walk(seed, acts=ACTS, watch=watch, also=[(60, compact)])
+            walk(seed, acts=ACTS, watch=watch, also=[(40, compact), (40, rename)])
         except BaseException as error:
-            error.add_note(f"walk({seed}, acts={ACTS}, watch=None, also=[(60, compact)]) finds it again")
+            error.add_note(f"walk({seed}, acts={ACTS}, watch=None, also=[(40, compact), (40, rename)]) finds it again")
             raise
-    assert len(asked) >= 10
+    assert min(asked.count(name) for name in REQUESTS) >= 10

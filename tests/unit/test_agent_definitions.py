@@ -92,6 +92,17 @@ def test_an_agent_in_a_list_of_tools_is_told_what_to_do() -> None:
         agent(tools=[agent(name="child", output_schema=Answer)])
 
 
+def test_examples_are_a_few_short_messages() -> None:
+    made = agent(examples=["Where is the kettle?", "And the cups?"])
+    assert made.examples == ("Where is the kettle?", "And the cups?")
+    assert made.fingerprint() == agent().fingerprint(), "the model does not see them"
+    for given in ("one text", [""], [" \n"], ["x" * 501], ["x"] * 9, [3]):
+        with pytest.raises(
+            DefinitionError, match="examples: must be a list of at most 8 texts, each of 1 to 500 characters"
+        ):
+            agent(examples=given)
+
+
 def test_state_defaults_are_json() -> None:
     assert agent(state_schema=Notes).initial_state() == {"looked_up": []}
     assert agent().initial_state() == {}

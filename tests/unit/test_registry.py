@@ -29,6 +29,20 @@ def test_registry_resolves_by_name() -> None:
         registry.resolve("x")
 
 
+def test_the_first_agent_is_none_that_another_one_uses() -> None:
+    registry = AgentRegistry()
+    assert registry.first_root() is None
+    below = agent(name="below", output_schema=Found)
+    registry.register(below)
+    assert registry.first_root() == "below"
+    registry.register_factory("made", lambda _: pytest.fail("a list calls no factory"))
+    registry.register(agent(name="middle", tools=[create_sub_agent_tool(below)]))
+    registry.register(agent(name="desk", handoffs=[registry.resolve("middle")]))
+    assert registry.first_root() == "desk", "the first one registered that no other agent uses, whatever its name"
+    registry.unregister("desk")
+    assert registry.first_root() == "middle"
+
+
 def test_agents_of_a_factory_are_known_as_such() -> None:
     registry = AgentRegistry()
     registry.register(agent())

@@ -12,6 +12,8 @@ export { HelixError };
 export interface AgentInfo {
   name: string;
   description?: string;
+  /** Messages to begin with. */
+  examples?: string[];
   kind?: "chat" | "function";
   /** What `run` takes besides the agent. */
   input?: Schema;
@@ -52,6 +54,8 @@ export const phase = signal<Phase>({ is: "opening" });
 /** Whether a command of this machine serves the page, and not a stage. */
 export const local = signal(false);
 export const agents = signal<AgentInfo[]>([]);
+/** The agent that the project puts first. Null if there is none, or the service is of an older version. */
+export const firstAgent = signal<string | null>(null);
 const CODE = "helix-console-code";
 const MOST_AGENTS = 500;
 
@@ -142,6 +146,7 @@ async function listAgents(client: HelixClient): Promise<void> {
   try {
     for (let after: string | null | undefined; after !== null && found.length < MOST_AGENTS; ) {
       const page = await client.ask("list_agents", { limit: 100, after });
+      firstAgent.value = page.first ?? null;
       found.push(...(page.agents as unknown as AgentInfo[]));
       after = page.cursor;
     }

@@ -41,16 +41,14 @@ export function Chat({ session, target }: { session: OpenSession; target: string
   const [problem, setProblem] = useState("");
   const [away, setAway] = useState(false);
   const drawn = session.drawn.value;
+  // The browser says once a frame that the conversation or its room has another size: with a chunk, a library for its texts or an
+  // image. To measure it earlier would cost a layout of its own.
   useLayoutEffect(() => {
-    const box = scroller.current;
-    if (box !== null && following.current && target === undefined) box.scrollTop = box.scrollHeight;
-  }, [drawn, target]);
-  // What is drawn grows later too: with a library for its texts, or with an image.
-  useEffect(() => {
     const box = scroller.current as HTMLElement;
     const grown = new ResizeObserver(() => {
       if (following.current && target === undefined) box.scrollTop = box.scrollHeight;
     });
+    grown.observe(box);
     grown.observe(box.firstElementChild as Element);
     return () => grown.disconnect();
   }, [target]);

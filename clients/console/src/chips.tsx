@@ -1,8 +1,9 @@
 // The files of a message that is not sent yet: their names, previews and progress.
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { FilePart } from "../../js/src/index.ts";
 import { type Attachment, attachmentsOf, detach, uploadAgain } from "./attachments.ts";
 import { bytes, count, visible } from "./format.ts";
+import { openPicture, setPicture } from "./pictures.ts";
 import { Icon, Text } from "./pieces.tsx";
 
 interface Given {
@@ -49,9 +50,27 @@ function Chip({ of, again, remove }: { of: Attachment; again: () => void; remove
   const { name, size, preview, part, problem, sent, retry } = of;
   const uploading = part === undefined && problem === "";
   const [broken, setBroken] = useState(false);
+  const opener = useRef<HTMLButtonElement>(null);
+  const shown = preview !== undefined && !broken;
+  useEffect(() => {
+    if (opener.current !== null) setPicture(opener.current, { name, url: async () => preview ?? "" });
+  }, [shown]);
   return (
     <li class={problem ? "file bad" : "file"}>
-      {preview !== undefined && !broken ? <img src={preview} alt="" onError={() => setBroken(true)} /> : <Icon name="file" />}
+      {shown ? (
+        <button
+          type="button"
+          ref={opener}
+          class="chip-preview"
+          aria-label={`Enlarge ${visible(name) || "the image"}`}
+          data-picture=""
+          onClick={(event) => openPicture(event.currentTarget)}
+        >
+          <img src={preview} alt="" onError={() => setBroken(true)} />
+        </button>
+      ) : (
+        <Icon name="file" />
+      )}
       <span class="file-about">
         <span class="file-name" title={visible(name)}>
           <Text of={name || "Unnamed file"} length={120} />

@@ -145,10 +145,19 @@ function useDrop(onFiles: ((files: File[]) => void) | undefined): boolean {
   return over;
 }
 
+/** A message that arrives faster is not shown as one on its way. */
+const SOON_MS = 400;
+
 /** Shown when a message does not arrive at once. */
 function UnsentView({ unsent, again, edit }: { unsent: Unsent; again: () => void; edit: () => void }) {
   const busy = sending.value.has(unsent.key);
-  if (busy && connection.value === "open") return null;
+  const [late, setLate] = useState(false);
+  useEffect(() => {
+    setLate(false);
+    const timer = setTimeout(() => setLate(true), SOON_MS);
+    return () => clearTimeout(timer);
+  }, [unsent.key]);
+  if (busy && !late && connection.value === "open") return null;
   return (
     <section class="unsent" aria-label="Message that is not sent">
       {unsent.text !== "" && (
@@ -158,7 +167,7 @@ function UnsentView({ unsent, again, edit }: { unsent: Unsent; again: () => void
       )}
       <FileList files={unsent.files ?? []} />
       {busy ? (
-        <p class="quiet">Waiting for the connection.</p>
+        <p class="quiet">{connection.value === "lost" ? "Waiting for the connection." : "Sending…"}</p>
       ) : (
         <>
           <p role="alert">

@@ -48,6 +48,7 @@ export function ConnectionState({ local }: { local: boolean }) {
   }, [now === "open"]);
   return (
     <div class="connection" role="status">
+      {now === "open" && <span class="connected" role="img" aria-label="Connected" title="Connected to Helix" />}
       {now !== "open" && (
         <p>
           <span class="dots" aria-hidden="true">

@@ -13,6 +13,8 @@ interface Extras {
   fleet: typeof import("./fleetview.tsx");
   compare: typeof import("./compare.tsx");
   palette: typeof import("./palette.tsx");
+  lightbox: typeof import("./lightbox.tsx");
+  menu: typeof import("./sessionmenu.tsx");
   markdown: Markdown;
   highlight: Highlight;
   formula: Formula;
@@ -26,6 +28,8 @@ const loaders: { [K in keyof Extras]: () => Promise<Extras[K]> } = {
   fleet: () => import("./fleetview.tsx"),
   compare: () => import("./compare.tsx"),
   palette: () => import("./palette.tsx"),
+  lightbox: () => import("./lightbox.tsx"),
+  menu: () => import("./sessionmenu.tsx"),
   markdown: () => import("./markdown.ts"),
   highlight: async () => (await import("./highlight.ts")).highlight,
   formula: async () => (await import("./formula.ts")).formula,
@@ -37,6 +41,10 @@ const asked = new Set<keyof Extras>();
 
 /** Grows with each library that arrives. Whoever reads it is drawn again. */
 export const arrived = signal(0);
+
+/** Grows with each library that changes how a text is drawn: such texts are parsed again. */
+export const drawers = signal(0);
+const DRAWERS: ReadonlySet<Extra> = new Set<Extra>(["highlight", "formula"]);
 
 /** The library, if it is here. If it is not, it is loaded. */
 export function extra<K extends keyof Extras>(name: K): Extras[K] | undefined {
@@ -51,6 +59,7 @@ export function extra<K extends keyof Extras>(name: K): Extras[K] | undefined {
 async function load<K extends keyof Extras>(name: K): Promise<void> {
   try {
     have[name] = await loaders[name]();
+    if (DRAWERS.has(name)) drawers.value++;
     arrived.value++;
   } catch (error) {
     lost.value = new Set([...lost.value, name]);

@@ -3,6 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { FilePart } from "../../js/src/index.ts";
 import { said, service } from "./api.ts";
 import { bytes, count, visible } from "./format.ts";
+import { openPicture, setPicture } from "./pictures.ts";
 import { Icon, Text } from "./pieces.tsx";
 
 /** An address is asked for again so long before it expires. */
@@ -47,7 +48,7 @@ function FileView({ file, session }: { file: FilePart; session: string }) {
   };
   return (
     <li class={previewed ? "attachment image" : "attachment"}>
-      {previewed && <Preview file={file} session={session} onBroken={() => setBroken(true)} onProblem={setProblem} />}
+      {previewed && <Preview file={file} session={session} save={download} onBroken={() => setBroken(true)} onProblem={setProblem} />}
       <div class="file">
         {!previewed && <Icon name={file.kind === "image" ? "image" : "file"} />}
         <span class="file-about">
@@ -80,14 +81,17 @@ function FileView({ file, session }: { file: FilePart; session: string }) {
 interface PreviewGiven {
   file: FilePart;
   session: string;
+  save: () => void;
   onBroken: () => void;
   onProblem: (problem: string) => void;
 }
 
-function Preview({ file, session, onBroken, onProblem }: PreviewGiven) {
+function Preview({ file, session, save, onBroken, onProblem }: PreviewGiven) {
   const [url, setUrl] = useState<string | undefined>(undefined);
-  const place = useRef<HTMLDivElement>(null);
+  const place = useRef<HTMLButtonElement>(null);
   useEffect(() => {
+    const opener = place.current as HTMLElement;
+    setPicture(opener, { name: file.name ?? "", url: () => addressOf(session, file), save });
     let gone = false;
     const refused = (error: unknown) => {
       if (gone) return;
@@ -100,18 +104,27 @@ function Preview({ file, session, onBroken, onProblem }: PreviewGiven) {
         seen.disconnect();
         addressOf(session, file).then((found) => !gone && setUrl(found), refused);
       },
-      { root: place.current?.closest(".scroller") ?? null, rootMargin: AHEAD },
+      { root: opener.closest(".scroller"), rootMargin: AHEAD },
     );
-    seen.observe(place.current as HTMLElement);
+    seen.observe(opener);
     return () => {
       gone = true;
       seen.disconnect();
     };
   }, [session, file.sha256]);
   return (
-    <div class="preview" ref={place} style={frameOf(file)} aria-busy={url === undefined}>
+    <button
+      type="button"
+      class="preview"
+      ref={place}
+      style={frameOf(file)}
+      aria-busy={url === undefined}
+      aria-label={file.name ? `Enlarge image ${visible(file.name)}` : "Enlarge image without a name"}
+      data-picture=""
+      onClick={(event) => openPicture(event.currentTarget)}
+    >
       {url !== undefined && <img src={url} alt={file.name ? `Image ${visible(file.name)}` : "Image without a name"} onError={onBroken} />}
-    </div>
+    </button>
   );
 }
 

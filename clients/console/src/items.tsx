@@ -32,13 +32,15 @@ export function Items({ conversation, items: all = conversation.items, session, 
   const list = useRef<HTMLOListElement>(null);
   const height = useRef(0);
   const first = items[0] && keyOf(items[0], conversation);
-  // The browser holds the place of a reader by itself, but not at the very top.
+  // The browser holds the place of a reader by itself, but not at the very top. The height is measured for that alone, because it
+  // costs a layout.
   useLayoutEffect(() => {
     const box = list.current?.closest(".scroller");
     if (box && height.current > 0 && box.scrollTop === 0) box.scrollTop = box.scrollHeight - height.current;
+    height.current = 0;
   }, [first]);
-  useLayoutEffect(() => void (height.current = list.current?.closest(".scroller")?.scrollHeight ?? 0));
   const earlier = async () => {
+    height.current = list.current?.closest(".scroller")?.scrollHeight ?? 0;
     if (hidden === 0) await session.earlier(conversation);
     setShown((before) => before + PAGE);
   };

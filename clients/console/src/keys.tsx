@@ -36,6 +36,9 @@ const KEYS: Command[] = [
   { key: "r", what: "Resume or retry", run: () => actions.value["go on"]?.(), can: has("go on") },
   { key: "b", what: "Branch from the newest checkpoint", run: () => actions.value["branch"]?.(), can: has("branch") },
   { key: "c", what: "Compare with another run or session", run: () => actions.value["compare"]?.(), can: has("compare") },
+  { key: "t", what: "Rename the session", run: () => actions.value["rename"]?.(), can: has("rename") },
+  { key: "p", what: "Save the session as a page", run: () => actions.value["share"]?.(), can: has("share") },
+  { key: "d", what: "Delete the session", run: () => actions.value["delete"]?.(), can: has("delete") },
   { key: "f", what: "Fleet, for operators", run: () => go(link.fleet()), can: () => operator.value },
   { key: "w", what: "Go to the next call that waits", run: () => nextWaiting()?.focus(), can: () => nextWaiting() !== undefined },
 ];

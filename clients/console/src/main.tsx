@@ -8,6 +8,7 @@ import { Loading } from "./loading.tsx";
 import { Help, listenToKeys, paletteOpen } from "./keys.tsx";
 import { keepFresh } from "./listing.ts";
 import { NewChat } from "./newchat.tsx";
+import { gallery } from "./pictures.ts";
 import { Empty } from "./pieces.tsx";
 import { type Compared, route } from "./route.ts";
 import { SessionView } from "./sessionview.tsx";
@@ -16,6 +17,7 @@ import { SignIn } from "./signin.tsx";
 import "./tokens.css";
 import "./style.css";
 import "./fleet.css";
+import "./chat.css";
 
 const narrowly = matchMedia("(max-width: 860px)");
 const narrow = signal(narrowly.matches);
@@ -76,6 +78,7 @@ function Console() {
       </main>
       <Help />
       {paletteOpen.value && <Palette />}
+      <Lightbox />
     </div>
   );
 }
@@ -88,6 +91,12 @@ function CompareView(given: Compared) {
 function Fleet({ agent }: { agent: string | undefined }) {
   const view = extra("fleet");
   return view ? <view.FleetView key={agent} agent={agent} /> : <Loading name="fleet" />;
+}
+
+function Lightbox() {
+  const open = gallery.value;
+  const view = open && extra("lightbox");
+  return view ? <view.Lightbox of={open} /> : null;
 }
 
 function Palette() {

@@ -4,12 +4,12 @@ import DOMPurify from "dompurify";
 import { Marked, type Token, type TokenizerAndRendererExtension } from "marked";
 import markedAlert from "marked-alert";
 import markedFootnote from "marked-footnote";
-import { arrived, extra } from "./extras.ts";
+import { drawers, extra } from "./extras.ts";
 import { visible } from "./format.ts";
 
 const marked = new Marked({ gfm: true, breaks: true, async: false });
 /** Attributes whose values are no addresses. */
-const PLAIN = ["start", "align", "type", "checked", "disabled", "class", "aria-label", "data-copy", "data-note", "data-note-text"];
+const PLAIN = ["start", "align", "type", "checked", "disabled", "class", "aria-label", "data-copy", "data-draw", "data-note", "data-note-text"];
 const FORMULA = "math semantics mrow mi mn mo mtext mspace mstyle mfrac msqrt mroot msub msup msubsup munder mover munderover mtable mtr mtd mpadded mphantom menclose";
 const FORMULA_ATTR = "display mathvariant mathcolor mathsize stretchy fence separator accent accentunder lspace rspace minsize maxsize movablelimits largeop symmetric linethickness rowspacing columnspacing columnalign rowlines columnlines scriptlevel displaystyle width height depth voffset notation";
 const SAFE = {
@@ -54,13 +54,15 @@ function address(href: string): string {
 /** The links that are open around what is being rendered. */
 let linked = 0;
 
-/** Code with its language and a button that copies it. The page finds the button by `data-copy`. */
+/** Code with its language and a button that copies it; a Mermaid diagram has one that draws it too. The page finds the buttons by
+ *  `data-copy` and `data-draw`. */
 function listing(text: string, language: string): string {
   const code = text === "" || text.endsWith("\n") ? text : `${text}\n`;
   const coloured = language === "" ? undefined : extra("highlight")?.(code, language);
   const named = language === "" ? "" : ` class="language-${escaped(language).replace(/&amp;(?=#?\w+;)/g, "&")}"`;
+  const draw = language === "mermaid" ? `<button type="button" class="small plain" data-draw="">Draw diagram</button>` : "";
   return (
-    `<div class="listing"><div class="listing-head"><span>${escaped(language)}</span>` +
+    `<div class="listing"><div class="listing-head"><span>${escaped(language)}</span>${draw}` +
     `<button type="button" class="small plain" data-copy="" aria-label="Copy the code">Copy</button></div>` +
     `<pre><code${named}>${coloured ?? escaped(code)}</code></pre></div>\n`
   );
@@ -151,11 +153,12 @@ export function markdown(text: string): string {
   return visible(DOMPurify.sanitize(marked.parse(visible(text)) as string, SAFE)); // again: an entity may be such a mark
 }
 
-/** Carries out a press on one of a text's own buttons: copies the code of its listing, or goes to its footnote. */
+/** Carries out a press on one of a text's own buttons: copies the code of its listing, draws its diagram, or goes to its footnote. */
 export function pressed(event: MouseEvent): void {
-  const button = event.target instanceof Element ? event.target.closest<HTMLButtonElement>("button[data-copy], button[data-note]") : null;
+  const button = event.target instanceof Element ? event.target.closest<HTMLButtonElement>("button[data-copy], button[data-draw], button[data-note]") : null;
   if (button === null) return;
-  const { note } = button.dataset;
+  const { note, draw } = button.dataset;
+  if (draw !== undefined) return void import("./diagram.ts").then(({ toggleDiagram }) => toggleDiagram(button));
   if (note !== undefined) {
     const found = button.closest(".prose")?.querySelector<HTMLElement>(`[data-note-text="${note}"]`);
     if (found) found.tabIndex = -1;
@@ -176,7 +179,7 @@ function named(button: HTMLButtonElement, word: string): void {
 }
 
 /** A block has about so many characters: more of them are looked at for each frame, longer ones are parsed again for each. */
-const BLOCK = 2_000;
+const BLOCK = 600;
 /** An open part that is longer, such as a long listing, is shown as text until it ends. */
 const LONG = 20_000;
 /** What a link may refer to from anywhere in the text. */
@@ -189,13 +192,13 @@ export class Growing {
   #rest = "";
   #whole = false;
   /** The libraries that were here when the blocks were parsed. */
-  #extras = arrived.peek();
+  #extras = drawers.peek();
   /** Of so many characters nothing more could be parsed for good. */
   #tried = 0;
 
   /** `text` begins as it did before. `whole`: nothing more comes. */
   blocks(text: string, whole: boolean): string[] {
-    if (this.#extras !== arrived.value) this.#again();
+    if (this.#extras !== drawers.value) this.#again();
     if (this.#whole) return this.#blocks;
     this.#whole = whole;
     if (whole && (this.#seen === 0 || DEFINITION.test(text))) return (this.#blocks = [markdown(text)]);
@@ -208,7 +211,7 @@ export class Growing {
   }
 
   #again(): void {
-    this.#extras = arrived.value;
+    this.#extras = drawers.value;
     this.#blocks = [];
     this.#seen = this.#tried = 0;
     this.#rest = "";

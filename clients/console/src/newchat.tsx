@@ -1,8 +1,8 @@
 // A new chat: choose an agent, say something. An agent with parameters has a form instead.
 import { useEffect, useState } from "preact/hooks";
-import { type AgentInfo, agents, begin, fieldsOf, said, type Schema } from "./api.ts";
+import { type AgentInfo, agents, begin, fieldsOf, firstAgent, said, type Schema } from "./api.ts";
 import { Composer } from "./composer.tsx";
-import { draftPlace, keepAgent, lastAgent, type Outgoing } from "./drafts.ts";
+import { changeDraft, draftOf, draftPlace, keepAgent, lastAgent, type Outgoing } from "./drafts.ts";
 import { blankFields, FieldGroup, problemsIn, valueOf } from "./fields.tsx";
 import { refresh, sessions } from "./listing.ts";
 import { Empty, Icon, Problem, Text } from "./pieces.tsx";
@@ -17,7 +17,8 @@ function known(): AgentInfo[] {
 export function NewChat({ agent }: { agent: string | undefined }) {
   useEffect(() => void (document.title = "New chat · Helix"), []);
   const found = known();
-  const chosen = agent ?? (found.find((one) => one.name === lastAgent()) ?? found[0])?.name;
+  const named = (name: string | null) => found.find((one) => one.name === name);
+  const chosen = agent ?? (named(lastAgent()) ?? named(firstAgent.value) ?? found[0])?.name;
   const [problem, setProblem] = useState("");
   const start = async (input: object, key?: string) => {
     const from = location.hash;
@@ -68,6 +69,7 @@ export function NewChat({ agent }: { agent: string | undefined }) {
                 </li>
               ))}
             </ul>
+            {chosen !== undefined && <Examples key={chosen} agent={chosen} of={named(chosen)?.examples ?? []} />}
           </>
         )}
       </div>
@@ -84,6 +86,30 @@ export function NewChat({ agent }: { agent: string | undefined }) {
           <InputForm key={chosen} schema={parameters} onSend={submit} />
         ))}
     </div>
+  );
+}
+
+/** What one may begin with. An example is written into the draft, so that it can be changed before it is sent. */
+function Examples({ agent, of }: { agent: string; of: readonly string[] }) {
+  const place = draftPlace.new(agent);
+  if (of.length === 0 || draftOf(place).value.text.trim() !== "") return null;
+  const write = (text: string) => {
+    changeDraft(place, { text });
+    document.getElementById("composer")?.focus();
+  };
+  return (
+    <section class="examples" aria-label="Examples">
+      <h3>Try</h3>
+      <ul>
+        {of.map((text) => (
+          <li key={text}>
+            <button onClick={() => write(text)}>
+              <Text of={text} length={160} />
+            </button>
+          </li>
+        ))}
+      </ul>
+    </section>
   );
 }
 

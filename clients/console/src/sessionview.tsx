@@ -10,10 +10,12 @@ import { Loading } from "./loading.tsx";
 import { Dialog, Empty, Icon, Problem, Status, Text } from "./pieces.tsx";
 import { go, link, type Tab, TABS } from "./route.ts";
 import { opened, type OpenSession } from "./session.ts";
+import type { Asked } from "./sessionmenu.tsx";
 import { StateView } from "./stateview.tsx";
 
 type Timelines = typeof import("./timelineview.tsx");
 type Costs = typeof import("./costview.tsx");
+type Menus = typeof import("./sessionmenu.tsx");
 
 const NAMES: Record<Tab, string> = { chat: "Chat", timeline: "Timeline", state: "State", cost: "Cost" };
 
@@ -42,7 +44,7 @@ export function SessionView({ id, tab, call }: { id: string; tab: Tab; call: str
   }
   return (
     <div class="session">
-      <Head session={session} attempt={attempt} branch={() => setBranching(null)} />
+      <Head session={session} attempt={attempt} branch={() => setBranching(null)} onProblem={setProblem} />
       <div class="tabs" role="tablist" aria-label="Views of the session">
         {TABS.map((name) => (
           <a key={name} role="tab" id={`tab-${name}`} aria-selected={name === tab} aria-controls="panel" href={link.session(id, name)}>
@@ -65,8 +67,10 @@ export function SessionView({ id, tab, call }: { id: string; tab: Tab; call: str
   );
 }
 
-/** The beginning of its first message, as in the list. Until that is known, the name of its agent. */
+/** The session's title, or else the beginning of its first message, as in the list. Until that is known, the name of its agent. */
 function titleOf(session: OpenSession): string {
+  const given = session.stored.value?.title; // a service of an older version knows no titles
+  if (given) return given;
   const listed = sessions.value.find((one) => one.session_id === session.id)?.title;
   if (listed) return listed;
   void session.drawn.value; // the conversation itself is no signal
@@ -85,16 +89,23 @@ function Cost(given: Parameters<Costs["CostView"]>[0]) {
   return view ? <view.CostView {...given} /> : <Loading name="cost" />;
 }
 
+function More(given: Parameters<Menus["SessionMenu"]>[0]) {
+  const view = extra("menu");
+  return view ? <view.SessionMenu {...given} /> : null;
+}
+
 interface HeadGiven {
   session: OpenSession;
   attempt: (work: () => Promise<unknown>) => void;
   branch: () => void;
+  onProblem: (problem: string) => void;
 }
 
-function Head({ session, attempt, branch }: HeadGiven) {
+function Head({ session, attempt, branch, onProblem }: HeadGiven) {
   const stored = session.stored.value;
   const title = titleOf(session);
   const [sure, setSure] = useState(false);
+  const [asked, setAsked] = useState<Asked>("");
   const status = stored?.status ?? "";
   const origin = stored?.forked_from?.["session_id"];
   const interrupt = () => attempt(() => service().interrupt(session.id, { reason: "interrupted in the console" }));
@@ -107,8 +118,8 @@ function Head({ session, attempt, branch }: HeadGiven) {
     actions.value = {
       ...(status === "running" && { interrupt }),
       ...(canGoOn && { "go on": goOn }),
-      ...(stored !== undefined && { branch }),
-      ...(stored !== undefined && { compare: () => go(link.compare(session.id)) }),
+      ...(stored !== undefined && { branch, compare: () => go(link.compare(session.id)), share: () => setAsked("share") }),
+      ...(stored?.parent_session_id === null && { rename: () => setAsked("rename"), delete: () => setAsked("delete") }),
     };
     return () => void (actions.value = {});
   }, [status, canGoOn, origin]);
@@ -179,6 +190,22 @@ function Head({ session, attempt, branch }: HeadGiven) {
           <button class="plain" onClick={() => setSure(true)}>
             Abort
           </button>
+        )}
+        {stored !== undefined && (
+          <div class="menu-place">
+            <button
+              class="plain round"
+              aria-label="More actions"
+              title="More actions"
+              aria-haspopup="menu"
+              aria-expanded={asked === "menu"}
+              onPointerDown={(event) => asked === "menu" && event.stopPropagation()}
+              onClick={() => setAsked(asked === "menu" ? "" : "menu")}
+            >
+              <Icon name="more" />
+            </button>
+            {asked !== "" && <More session={session} asked={asked} setAsked={setAsked} onProblem={onProblem} title={title} />}
+          </div>
         )}
       </div>
       {sure && (

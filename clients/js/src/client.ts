@@ -231,6 +231,11 @@ export class HelixClient {
     await this.ask("compact", { session_id, focus });
   }
 
+  /** Give the session a title, and return it as stored. An empty one removes it. */
+  async rename(session_id: string, title: string): Promise<string> {
+    return (await this.ask("rename", { session_id, title })).title;
+  }
+
   /** Who this connection is, until when (Unix seconds), and how the ids of sessions begin that it may choose itself. */
   async whoami(): Promise<Authenticated> {
     return await this.ask("authenticate", {});

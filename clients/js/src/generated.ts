@@ -1644,6 +1644,7 @@ export interface Requests {
   ping: Ping;
   read_rows: ReadRows;
   read_stream: ReadStream;
+  rename: Rename;
   report_call: ReportCall;
   resume: Resume;
   retry: Retry;
@@ -2422,11 +2423,11 @@ export interface ListSessions {
    */
   tag?: string | null;
   /**
-   * Search words. Each must occur in the id, the agent, the tags, the status or the beginning of the first message. The search ignores case.
+   * Search words. Each must occur in the id, the agent, the tags, the status or the title. The search ignores case.
    */
   text?: string | null;
   /**
-   * Whether to add a `title` to each session: the beginning of its first message.
+   * Whether a session without a title gets one: the beginning of its first message.
    */
   titles?: boolean;
   /**
@@ -2518,6 +2519,31 @@ export interface ReadStream {
    * The session that the request is about.
    */
   session_id: string;
+  /**
+   * The version of the protocol.
+   */
+  v: 1;
+}
+/**
+ * Give a session a title. Idempotent, and without any effect on a run. Result: `{"title"}`, as stored.
+ */
+export interface Rename {
+  /**
+   * The name of this action.
+   */
+  action: "rename";
+  /**
+   * The client's id for the request. The reply or error repeats it.
+   */
+  id: string;
+  /**
+   * The session that the request is about.
+   */
+  session_id: string;
+  /**
+   * The title, of at most 120 characters on one line. Empty: the title is removed.
+   */
+  title: string;
   /**
    * The version of the protocol.
    */
@@ -2928,6 +2954,7 @@ export interface Replies {
   ping: Pong;
   read_rows: RowPage;
   read_stream: StreamPage;
+  rename: Renamed;
   report_call: CallReported;
   resume: Started;
   retry: Started;
@@ -4681,6 +4708,10 @@ export interface SessionState {
    */
   tags: string[];
   /**
+   * The title that a person gave the session. Empty without one.
+   */
+  title: string;
+  /**
    * The number of the current or last run, starting at 1. 0 in a copy that has not run yet.
    */
   turn: number;
@@ -5032,6 +5063,10 @@ export interface AgentList {
    * The value of `after` for the next page. None on the last page.
    */
   cursor: string | null;
+  /**
+   * The agent to offer first: the first that the project registered and that no other agent calls or hands over to. None without agents.
+   */
+  first: string | null;
 }
 /**
  * An agent that `run` accepts.
@@ -5041,6 +5076,10 @@ export interface AgentFound {
    * The description from the agent's definition.
    */
   description: string;
+  /**
+   * Messages that a person may begin with. Often empty.
+   */
+  examples: string[];
   /**
    * The JSON schema of the fields that `run` accepts besides `agent`: `message` and `state`, or `input`.
    */
@@ -5242,7 +5281,7 @@ export interface ListedSession {
    */
   tags: string[];
   /**
-   * The beginning of the first message, at most 80 characters. Present only if the request asked for `titles`.
+   * The title that a person gave the session. Without one, the beginning of the first message, at most 80 characters, if the request asked for `titles`.
    */
   title?: string;
   /**
@@ -5340,6 +5379,15 @@ export interface WireMessage {
    * The version of the wire format.
    */
   v?: 1;
+}
+/**
+ * The result of `rename`.
+ */
+export interface Renamed {
+  /**
+   * The title as stored. Empty if the session has none.
+   */
+  title: string;
 }
 /**
  * The result of `report_call`.

@@ -31,10 +31,16 @@ export function messageOf(streamId: string, body: unknown): StreamMessage {
   return whole as StreamMessage;
 }
 
+/** Defaults that hold no objects, so that a chunk may share their values. Copying them would cost more than all else for a piece of text. */
+const PLAIN: ReadonlySet<object> = new Set(
+  Object.values(DEFAULTS.types).filter((defaults) => Object.values(defaults).every((value) => typeof value !== "object" || value === null)),
+);
+
 /** The message's chunk with all its fields. Only where `kind` is `chunk`. */
 export function chunkOf(message: StreamMessage): StreamChunk {
   const sent = (message.chunk ?? {}) as Record<string, unknown>;
-  const own = structuredClone(DEFAULTS.types[sent["type"] as string] ?? {});
+  const defaults = DEFAULTS.types[sent["type"] as string] ?? {};
+  const own = PLAIN.has(defaults) ? defaults : structuredClone(defaults);
   const chunk: Record<string, unknown> = { ...DEFAULTS.chunk, ...own, ...sent, sequence: message.sequence };
   if (chunk["type"] === "step_committed" && chunk["usage"] !== null) {
     chunk["usage"] = { ...DEFAULTS.usage, ...(chunk["usage"] as object) };

@@ -87,6 +87,7 @@ class Helix(Commands):
         "interrupt": ("sessions.commands", "Ask a running session to stop. `resume` continues it."),
         "abort": ("sessions.commands", "End a session's run for good. A new message can continue the session."),
         "compact": ("sessions.commands", "Ask for a summary of a session's conversation, which its next step makes."),
+        "rename": ("sessions.commands", "Give a session a title, or with an empty one remove it."),
         "branch": ("sessions.commands", "Create a session from another session's checkpoint, and print its id."),
         "clone": ("sessions.commands", "Copy a session, or its first messages, to a new id."),
         "delete": ("sessions.commands", "Delete a session, its sub-agents' sessions and its stream."),

@@ -256,11 +256,12 @@ class HelixClient(CallReports):
         `LocalExecutor.compact`."""
         await self.ask("compact", {"session_id": session_id, "focus": focus})
 
-    async def authenticate(self, token: str | None = None) -> JsonObject:
-        """Authenticate the same user again on the open connection, with a new token.
+    async def rename(self, session_id: str, title: str) -> str:
+        """Give the session a title, and return it as stored. See `LocalExecutor.rename`."""
+        return str((await self.ask("rename", {"session_id": session_id, "title": title}))["title"])
 
-        Returns `{"principal", "expires_at", "operator", "prefix"}`.
-        """
+    async def authenticate(self, token: str | None = None) -> JsonObject:
+        """Authenticate the same user again with a new token. Return `{"principal", "expires_at", "operator", "prefix"}`."""
         return await self.ask("authenticate", {"token": token})
 
     async def whoami(self) -> JsonObject:
@@ -301,7 +302,7 @@ class HelixClient(CallReports):
 
     async def list_agents(self, *, limit: int = 20, after: str | None = None) -> JsonObject:
         """Return the agents that `run` accepts, with the JSON schemas of their inputs and outputs
-        (`helix.core.reports.AgentList`)."""
+        (`helix.core.agent_reports.AgentList`)."""
         return await self.ask("list_agents", {"limit": limit, "after": after})
 
     async def read_file(self, session_id: str, file: FilePart) -> bytes:
@@ -318,11 +319,8 @@ class HelixClient(CallReports):
         return await self.ask("get_budgets", {"session_id": session_id})
 
     async def get_usage(self, *, user: str | None = None, hours: int | None = None) -> JsonObject:
-        """Return the usage of this user (`UsageFound`).
-
-        user: another user, for operators only. hours: the number of most recent hours to count. The default counts all
-        usage.
-        """
+        """Return the usage of this user (`UsageFound`). user: another user, for operators only. hours: the number of most
+        recent hours to count, by default all."""
         return await self.ask("get_usage", {"user": user, "hours": hours})
 
     async def change_budget(self, budget: str, limit: float) -> JsonObject:

@@ -33,6 +33,7 @@ StateT = TypeVar("StateT", default=Any)
 OutputT = TypeVar("OutputT", default=Any)
 CheckT = TypeVar("CheckT", bound=OutputCheck)
 DEFAULT_MAX_STEPS = 50
+MAX_EXAMPLES, EXAMPLE_CHARS = 8, 500
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -47,6 +48,9 @@ class Agent(Generic[StateT, OutputT]):
     call and never stores its result. Only function agents may leave the prompt empty."""
     description: str = ""
     """A description of the agent for listings. A sub-agent tool without its own description uses this one."""
+    examples: Sequence[str] = ()
+    """Up to 8 messages, of at most 500 characters, that people may begin a conversation with. The console offers them. The
+    model does not see them."""
     tools: Sequence[AnyTool] = ()
     """The tools that the model may call, including sub-agent tools. Names must be unique. Those of `handoffs` are added
     at the end."""
@@ -119,6 +123,7 @@ class Agent(Generic[StateT, OutputT]):
         valid = isinstance(self.name, str) and NAME.fullmatch(self.name) is not None and "__" not in self.name
         require(valid, owner, "name", "must be 1 to 64 letters, digits, '_' or '-', without '__'")
         require(isinstance(self.description, str), owner, "description", "must be a string")
+        self._take_examples(owner)
         prompt, config = self.system_prompt, self.llm_config
         if self.function is None:
             valid = bool(prompt.strip()) if isinstance(prompt, str) else is_plain_function(prompt)
@@ -168,6 +173,19 @@ class Agent(Generic[StateT, OutputT]):
         finishes = any(tool.finish_with for tool in self.tools)
         problem = "an agent cannot judge the output of a tool with finish_with: use a function"
         require(not (finishes and any(is_judge(g.output) for g in self.guards)), owner, "guards", problem)
+
+    def _take_examples(self, owner: str) -> None:
+        given = self.examples
+        listed = isinstance(given, Sequence) and not isinstance(given, str) and len(given) <= MAX_EXAMPLES
+        valid = listed and all(
+            isinstance(one, str) and len(one.strip()) > 0 and len(one) <= EXAMPLE_CHARS for one in given
+        )
+        problem = f"must be a list of at most {MAX_EXAMPLES} texts, each of 1 to {EXAMPLE_CHARS} characters"
+        require(valid, owner, "examples", problem)
+        require(
+            not given or self.function is None, owner, "examples", "a function agent takes parameters, not messages"
+        )
+        object.__setattr__(self, "examples", tuple(given))
 
     def _take_checks(self, owner: str) -> None:
         checks = self.output_checks

@@ -90,6 +90,14 @@ class AgentRegistry:
         """Return the names of agents and factories, sorted."""
         return sorted({*self._agents, *self._factories})
 
+    def first_root(self) -> str | None:
+        """Return the name of the agent to offer first: the first one registered that no other agent calls or hands over
+        to. If there is none, the first one; None without agents. Factories are not called, and come last."""
+        agents = self._agents.values()
+        used = {tool.agent.name for agent in agents for tool in agent.tools if tool.agent not in (None, agent)}
+        names = [*self._agents, *self._factories]
+        return next((name for name in names if name not in used), names[0] if names else None)
+
     def clear(self) -> None:
         self._agents.clear()
         self._factories.clear()

@@ -14,13 +14,14 @@ from typing import Any, Final, Literal, get_args
 
 from pydantic.json_schema import models_json_schema
 
+from helix.core.agent_reports import AgentList
 from helix.core.comparison import Comparison
 from helix.core.context_replies import ContextFound
 from helix.core.file_requests import FileAddress, UploadBegun, UploadFinished
 from helix.core.inbox import Withdrawn
 from helix.core.json import JsonObject
 from helix.core.messages import Record
-from helix.core.reports import AgentList, BudgetChanged, BudgetList, CostFound, FleetFound, StepFound, UsageFound
+from helix.core.reports import BudgetChanged, BudgetList, CostFound, FleetFound, StepFound, UsageFound
 from helix.core.requests import AnyRequest, Part
 from helix.core.session_replies import (
     CheckpointDiff,
@@ -29,6 +30,7 @@ from helix.core.session_replies import (
     Copied,
     Deleted,
     PartialReply,
+    Renamed,
     RowPage,
     SessionFound,
     SessionList,
@@ -190,6 +192,7 @@ REPLIES: Final[Mapping[str, type[Record]]] = {
     "read_stream": StreamPage,
     "read_rows": RowPage,
     "compact": Nothing,
+    "rename": Renamed,
     "branch": Copied,
     "clone": Copied,
     "delete": Deleted,

@@ -6,7 +6,6 @@ from typing import Literal
 
 from pydantic import ConfigDict
 
-from helix.core.json import JsonObject
 from helix.core.messages import Edit, Record
 from helix.core.usage import Usage
 
@@ -373,27 +372,3 @@ class UsageFound(Record):
     """The sum of all lines, in US dollars."""
     lines: list[UsageLine]
     """The usage by agent, model and operation, sorted by these."""
-
-
-class AgentFound(Record):
-    """An agent that `run` accepts."""
-
-    name: str
-    """The name to pass to `run` as `agent`."""
-    description: str
-    """The description from the agent's definition."""
-    kind: Literal["chat", "function"]
-    """`chat`: a model answers a message. `function`: a Python function is called with `input`."""
-    input: JsonObject
-    """The JSON schema of the fields that `run` accepts besides `agent`: `message` and `state`, or `input`."""
-    output: JsonObject
-    """The JSON schema of the result's output. Empty if a function agent does not declare one."""
-
-
-class AgentList(Record):
-    """The result of `list_agents`."""
-
-    agents: list[AgentFound]
-    """A page of agents, sorted by name."""
-    cursor: str | None
-    """The value of `after` for the next page. None on the last page."""

@@ -32,6 +32,7 @@ from helix.core.session_requests import (
     ListCheckpoints,
     ListSessions,
     ReadRows,
+    Rename,
 )
 
 MAX_REQUEST_PARTS: Final = 16
@@ -132,6 +133,7 @@ AnyRequest: TypeAlias = (
     | ReadStream
     | ReadRows
     | Compact
+    | Rename
     | Branch
     | Clone
     | Delete

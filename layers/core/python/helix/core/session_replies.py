@@ -148,7 +148,8 @@ class ListedSession(PartialReply):
     updated_at: float
     """The time of the last change."""
     title: str = ""
-    """The beginning of the first message, at most 80 characters. Present only if the request asked for `titles`."""
+    """The title that a person gave the session. Without one, the beginning of the first message, at most 80 characters, if
+    the request asked for `titles`."""
 
 
 class SessionList(Record):
@@ -248,6 +249,13 @@ class RowPage(Record):
     one."""
     cursor: str | None
     """The value of `after` for the next page. None on the last page."""
+
+
+class Renamed(Record):
+    """The result of `rename`."""
+
+    title: str
+    """The title as stored. Empty if the session has none."""
 
 
 class Copied(Record):

@@ -63,12 +63,12 @@ class ListSessions(BaseRequest):
     waiting: bool = False
     """Whether to list only sessions that wait for a person."""
     text: Annotated[str, Field(max_length=200)] | None = None
-    """Search words. Each must occur in the id, the agent, the tags, the status or the beginning of the first message.
+    """Search words. Each must occur in the id, the agent, the tags, the status or the title.
 
     The search ignores case.
     """
     titles: bool = False
-    """Whether to add a `title` to each session: the beginning of its first message."""
+    """Whether a session without a title gets one: the beginning of its first message."""
 
 
 class ListCheckpoints(SessionRequest):
@@ -192,6 +192,15 @@ class Compact(SessionRequest):
     """The name of this action."""
     focus: Annotated[str, Field(max_length=1000)] = ""
     """The topic that the summary should pay attention to. Empty for no particular focus."""
+
+
+class Rename(SessionRequest):
+    """Give a session a title. Idempotent, and without any effect on a run. Result: `{"title"}`, as stored."""
+
+    action: Literal["rename"]
+    """The name of this action."""
+    title: Annotated[str, Field(max_length=1000)]
+    """The title, of at most 120 characters on one line. Empty: the title is removed."""
 
 
 class _Copy(SessionRequest):

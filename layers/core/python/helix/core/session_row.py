@@ -22,6 +22,9 @@ from helix.core.stored import AsStored, Stored
 from helix.core.usage import Usage
 from helix.core.view_row import NO_MARK, ContextMark
 
+MAX_TITLE = 120
+"""The maximum length of a session's title, in characters."""
+
 
 class OpenStep(Record):
     """A staged answer that is not yet part of history: the rows from index `base`."""
@@ -138,6 +141,9 @@ class SessionIdentity(Stored):
     """The tags that the session was created with. Sub-agents inherit them."""
     metadata: JsonObject = Field(default_factory=dict)
     """The metadata that the session was created with. Sub-agents inherit it."""
+    title: str = ""
+    """The title that a person gave the session. A copy has that of its source. Empty without one: readers then show the
+    beginning of the first message."""
     priority: int = 0
     """The priority of the session's runs while they wait for a slot, from -999 to 999. Higher priorities go first."""
     created_at: float = 0

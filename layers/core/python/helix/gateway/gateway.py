@@ -35,6 +35,7 @@ from helix.core.session_requests import (
     ListCheckpoints,
     ListSessions,
     ReadRows,
+    Rename,
 )
 from helix.gateway import actions, files, money, reads, steps
 from helix.gateway.actions import ConnectionGoneError
@@ -207,6 +208,7 @@ ACTS: Final[dict[type[AnyRequest], Act]] = {
     ReadStream: reads.read_stream,
     ReadRows: reads.read_rows,
     Compact: actions.compact,
+    Rename: actions.rename,
     Branch: actions.copy,
     Clone: actions.copy,
     Delete: actions.delete,

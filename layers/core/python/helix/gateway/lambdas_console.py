@@ -55,8 +55,8 @@ class File(NamedTuple):
 
 
 class Site(NamedTuple):
-    files: dict[str, File]
-    """The files by name, including `config.json`."""
+    files: dict[str, tuple[str, bytes]]
+    """The content type and the content of each file by name, including `config.json`."""
     headers: dict[str, str]
     """The headers of every response, such as the content security policy."""
 
@@ -66,10 +66,10 @@ async def serve_console(app: Application, event: PageEvent, delivery: Delivery) 
     site, name = site_of(app), (event.path or {}).get("file")
     if name is None:
         return {"statusCode": 302, "headers": {**site.headers, "location": f"console/{PAGE}"}}
-    file = site.files.get(name)
-    if file is None:
+    if name not in site.files:
         headers = {**site.headers, "content-type": TEXT, "cache-control": "no-store"}
         return {"statusCode": 404, "headers": headers, "body": NOT_THERE.decode()}
+    file = _file(*site.files[name])
     packed = file.packed if "gzip" in event.header("accept-encoding") else None
     tag = f'"{file.tag}{"" if packed is None else "-gzip"}"'
     headers = {**site.headers, "cache-control": "no-cache", "etag": tag, "vary": "accept-encoding"}
@@ -88,9 +88,12 @@ def site_of(app: Application) -> Site:
         raise InvalidInputError("HELIX_CONSOLE is not a JSON object: the stage has no console")
     files = {**page_files(), CONFIG: (KINDS[".json"], text.encode())}
     headers = {**page_headers(connections_of(config), files_of(config)), **TLS_ONLY}
-    return Site({name: _file(kind, body) for name, (kind, body) in files.items()}, headers)
+    return Site(files, headers)
 
 
+@lru_cache(maxsize=64)
 def _file(kind: str, body: bytes) -> File:
+    """Return the file as it is sent. It is compressed when it is first requested, because the page loads the largest files
+    on demand."""
     packed = gzip.compress(body, 9, mtime=0) if len(body) >= COMPRESSED else None
     return File(kind, hashlib.sha256(body).hexdigest()[:32], body, packed)

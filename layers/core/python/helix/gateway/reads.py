@@ -150,10 +150,12 @@ def _matches_words(state: SessionState, title: str, words: Sequence[str]) -> boo
 
 
 async def _titles(backend: Backend, states: Sequence[SessionState]) -> list[str]:
-    """Return the beginning of each session's first message."""
-    first = await backend.executor.sessions.first_texts([state.session_id for state in states])
-    texts = [" ".join(text.split()) for text in first]
-    return [text if len(text) <= TITLE_CHARS else text[: TITLE_CHARS - 1] + "…" for text in texts]
+    """Return each session's title. Without one, return the beginning of its first message."""
+    untitled = [state.session_id for state in states if not state.title]
+    texts = [" ".join(text.split()) for text in await backend.executor.sessions.first_texts(untitled)]
+    short = [text if len(text) <= TITLE_CHARS else text[: TITLE_CHARS - 1] + "…" for text in texts]
+    first = dict(zip(untitled, short, strict=True))
+    return [state.title or first[state.session_id] for state in states]
 
 
 async def list_checkpoints(backend: Backend, caller: Connection, request: ListCheckpoints) -> JsonObject:
@@ -214,11 +216,12 @@ async def list_agents(backend: Backend, caller: Connection, request: ListAgents)
             shown.append(card(backend.agent(name, caller.principal)))
         except Exception:
             logger.exception("agent %r cannot be made", name)
-    return {"agents": shown, "cursor": page[-1] if len(names) > len(page) else None}
+    first = backend.registry.first_root()
+    return {"first": first, "agents": shown, "cursor": page[-1] if len(names) > len(page) else None}
 
 
 def card(agent: AnyAgent) -> JsonObject:
-    """Return the facts that a client needs about an agent (`helix.core.reports.AgentFound`)."""
+    """Return the facts that a client needs about an agent (`helix.core.agent_reports.AgentFound`)."""
     schema: Any = agent.output_schema
     output: JsonObject = parameters_of(schema) if schema is not None else {}
     if agent.function is not None:
@@ -229,7 +232,8 @@ def card(agent: AnyAgent) -> JsonObject:
         state: JsonObject = parameters_of(agent.state_schema) if agent.state_schema is not None else {"type": "object"}
         properties: JsonObject = {"message": {"type": "string", "minLength": 1}, "state": state}
         given = {"type": "object", "properties": properties, "required": ["message"]}
-    return {"name": agent.name, "description": agent.description, "kind": kind, "input": given, "output": output}
+    about: JsonObject = {"name": agent.name, "description": agent.description, "examples": list(agent.examples)}
+    return {**about, "kind": kind, "input": given, "output": output}
 
 
 async def get_fleet(backend: Backend, caller: Connection, request: GetFleet) -> JsonObject:

@@ -17,9 +17,9 @@ from helix.core.json import JsonValue
 from helix.engine.claims.claim import Claimed
 from helix.engine.claims.confirm import wake_parents
 from helix.engine.claims.elsewhere import end_call, prolong_call
-from helix.engine.compaction import ask_for_summary
 from helix.engine.engine import Engine
 from helix.engine.inbox import show_waiting, withdraw
+from helix.engine.row_requests import ask_for_summary, rename
 from helix.engine.runs.ends import abort, interrupt
 from helix.engine.runs.housekeeping import name_checkpoint
 from helix.runtime.agent_models import Agents
@@ -121,6 +121,11 @@ class SessionVerbs(ABC):
         is enough to summarise. This does not start a run. focus: the aspects that the summary should focus on, in at
         most 1,000 characters. The last request wins."""
         await ask_for_summary(self.engine, session_id, focus)
+
+    async def rename(self, session_id: str, title: str) -> str:
+        """Give the session a title of at most 120 characters, at any time, and return it as stored: on one line. A run that
+        works is not disturbed. An empty title removes it; the session then has that of its first message again."""
+        return await rename(self.engine, session_id, title)
 
     async def branch(
         self, from_session_id: str, checkpoint_id: str | None = None, *, session_id: str | None = None

@@ -86,6 +86,7 @@ async def clone_session(
         user_id=user_id if user_id is not None else source.user_id,
         tags=source.tags,
         metadata=source.metadata,
+        title=source.title,
         created_at=now,
         updated_at=now,
     )

@@ -1,4 +1,4 @@
-"""Commands that act on a session without running an agent: interrupt, abort, compact, branch, clone, delete."""
+"""Commands that act on a session without running an agent: interrupt, abort, compact, rename, branch, clone, delete."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from helix.cli.where import Where, with_client
 from helix.client import HelixClient
 from helix.core.errors import CheckpointNotFoundError, SessionNotFoundError
 from helix.core.request_fields import PAGE
-from helix.engine.compaction import check_focus
+from helix.engine.row_requests import check_focus, clean_title
 from helix.services.claim_input import check_session_id
 
 Checkpoint = Annotated[str | None, typer.Option("--checkpoint", help="Checkpoint to start from [default: the latest]")]
@@ -54,6 +54,16 @@ def compact(
     check_focus(focus)
     with_client(where, session, lambda client: client.compact(session, focus))
     write(f"the next step of session {session} writes a summary first")
+
+
+def rename(
+    session: SessionName,
+    title: Annotated[str, typer.Argument(metavar="TITLE", help="At most 120 characters")],
+    where: Where,
+) -> None:
+    clean_title(title)
+    stored = with_client(where, session, lambda client: client.rename(session, title))
+    write(f"session {session} is titled {stored!r}" if stored else f"session {session} has no title any more")
 
 
 def branch(

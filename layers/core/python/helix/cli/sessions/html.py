@@ -48,46 +48,8 @@ OPEN_CHARS: Final = 600
 """The maximum total length of arguments and result, in characters, of a call that is initially expanded."""
 SUMMARY_CHARS: Final = 120
 
-STYLE: Final = """
-:root{color-scheme:light dark;--bg:#fff;--fg:#1c2024;--soft:#5b6570;--line:#d9dee3;--card:#f5f7f9;--user:#e8f0fe;
---accent:#1a5fb4;--good:#1b7a3d;--bad:#b3261e;--wait:#8a5a00}
-@media(prefers-color-scheme:dark){:root{--bg:#14171a;--fg:#e6e9ec;--soft:#9aa5b1;--line:#333a42;--card:#1d2126;
---user:#1b2a41;--accent:#8ab4f8;--good:#6fcf97;--bad:#f28b82;--wait:#f0c063}}
-*{box-sizing:border-box}
-body{margin:0;background:var(--bg);color:var(--fg);font:16px/1.55 system-ui,sans-serif;overflow-wrap:anywhere}
-main{max-width:52rem;margin:0 auto;padding:1.25rem 1rem 3rem}
-h1{font-size:1.35rem;line-height:1.3;margin:0 0 .25rem}
-h2{font-size:1.05rem;margin:2.2rem 0 .7rem;padding-bottom:.3rem;border-bottom:1px solid var(--line)}
-h3{font-size:.95rem;margin:0 0 .5rem}
-p{margin:.2rem 0}
-.soft{color:var(--soft);font-size:.875rem}
-.badge{display:inline-block;padding:0 .5rem;border:1px solid currentColor;border-radius:1rem;font-size:.8rem;
-font-weight:600;white-space:nowrap}
-.good{color:var(--good)}.bad{color:var(--bad)}.wait{color:var(--wait)}
-.said{margin:.8rem 0;padding:.7rem .9rem;border-radius:.6rem;background:var(--card);border:1px solid var(--line)}
-.user{background:var(--user)}
-.who{font-size:.8rem;font-weight:600;color:var(--soft);margin-bottom:.15rem}
-.who .soft{font-weight:400;font-size:.8rem}
-.text{white-space:pre-wrap;unicode-bidi:plaintext}
-details{margin:.6rem 0;border:1px solid var(--line);border-radius:.6rem;background:var(--bg)}
-details.call{background:var(--card)}
-summary{padding:.5rem .8rem;cursor:pointer}
-summary code{font-weight:600;color:var(--accent)}
-details>div{padding:0 .8rem .7rem}
-pre,code{font:.85rem/1.5 ui-monospace,monospace}
-pre{margin:.2rem 0 .6rem;padding:.5rem .7rem;white-space:pre-wrap;unicode-bidi:plaintext;background:var(--bg);
-border:1px solid var(--line);border-radius:.4rem;max-height:30rem;overflow:auto}
-.label{font-size:.8rem;font-weight:600;color:var(--soft);margin-top:.4rem}
-.child{margin:.6rem 0;padding-left:.8rem;border-left:3px solid var(--accent)}
-ol{list-style:none;margin:0;padding:0;font-size:.875rem}
-li{padding:.35rem 0;border-bottom:1px solid var(--line)}
-.wide{overflow-x:auto;overflow-wrap:normal}
-table{border-collapse:collapse;width:100%;font-size:.875rem}
-th,td{text-align:left;vertical-align:top;padding:.3rem .7rem .3rem 0;border-bottom:1px solid var(--line)}
-th{color:var(--soft);font-weight:600}
-.number{text-align:right;white-space:nowrap;padding-right:0;font-variant-numeric:tabular-nums}
-footer{margin-top:2.5rem;color:var(--soft);font-size:.8rem}
-""".strip()
+STYLE: Final = Path(__file__).with_name("page.css").read_text("utf-8").strip()
+"""The style sheet, which the console's saved pages have too (`clients/console/src/sharedpage.ts`)."""
 _HASH: Final = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 POLICY: Final = f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; form-action 'none'"
 _NOTICES: Final[Mapping[Tone, str]] = {"plain": "soft", "warn": "wait", "bad": "bad"}
@@ -130,7 +92,7 @@ async def read_conversation(client: HelixClient, session_id: str) -> tuple[Page,
 def html_page(page: Page, conversation: Conversation, ledger: Ledger, now: float) -> str:
     """Return the HTML page. The page shows `now`, the current time in Unix seconds."""
     state = page.state
-    title = f"{state.agent_type}: {state.session_id}"
+    title = state.title or f"{state.agent_type}: {state.session_id}"
     policy = {"http-equiv": "Content-Security-Policy", "content": POLICY}
     head = _element(
         "head",
@@ -196,8 +158,8 @@ def _header(page: Page, ledger: Ledger) -> Element:
     used = f"{formats.tokens(state.usage)}, {_usd(ledger.nanos)} in all"
     when = f"{formats.time(state.created_at)} to {formats.time(state.updated_at)}"
     lines = [
-        _element("h1", f"{state.agent_type} ", _badge(state.status)),
-        _element("p", _element("code", state.session_id), cls="soft"),
+        _element("h1", f"{state.title or state.agent_type} ", _badge(state.status)),
+        _element("p", f"{state.agent_type} · " if state.title else "", _element("code", state.session_id), cls="soft"),
         _element("p", f"{when} · {formats.count(state.message_count, 'message')} · {used}", cls="soft"),
     ]
     if state.forked_from:

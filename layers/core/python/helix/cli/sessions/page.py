@@ -269,6 +269,8 @@ def _head(page: Page, now: float) -> Iterator[Line]:
         f"  {state.agent_type}{active}  ",
         (state.status, formats.status_style(state.status)),
     )
+    if state.title:
+        yield ((state.title, "bold"),)
     used = f"{formats.tokens(state.usage)}, {formats.cost(state.usage)}"
     of_user = f"user {formats.short(state.user_id)} · " if state.user_id is not None else ""
     yield ((f"{of_user}updated {formats.age(now - state.updated_at)} · {used}", "dim"),)

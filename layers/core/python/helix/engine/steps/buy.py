@@ -19,7 +19,6 @@ from helix.engine.calls.execute import show_results
 from helix.engine.calls.tool import may_wait
 from helix.engine.claims.liveness import DEAD, LostClaimError
 from helix.engine.claims.missed import show_missed
-from helix.engine.compaction import read_request
 from helix.engine.context import RunContext
 from helix.engine.engine import Elsewhere, Engine, Outcome, Over, Staged
 from helix.engine.facts import BudgetRefused, CallDone, ChildEnded, StepStaged
@@ -31,6 +30,7 @@ from helix.engine.money.bounds import bind
 from helix.engine.money.reservations import Refused, Reserved, assume_dead, reserve, return_draws
 from helix.engine.money.usage import assumed_put, note_lost
 from helix.engine.observers import record, show
+from helix.engine.row_requests import read_request
 from helix.engine.seen import Seen
 from helix.engine.step_view import StepView
 from helix.engine.steps.ask import MAX_LATE, TIMED_OUT, ModelAnswer, ask_model, prepare, reads_state

@@ -11,9 +11,9 @@ from helix.core.rows import StopRow
 from helix.core.session_row import SessionRow
 from helix.core.steps import StopReason
 from helix.core.usage_parts import static_model
-from helix.engine.compaction import read_request
 from helix.engine.context import RunContext
 from helix.engine.engine import Over
+from helix.engine.row_requests import read_request
 from helix.engine.steps.ask import ModelAnswer
 from helix.engine.steps.close import stop_run
 

@@ -1,0 +1,99 @@
+"""Requests of people that are a value in the session's row: a summary of the conversation (docs/protocol.md#views), and
+the session's title.
+
+Law: a request starts no run, needs no claim and calls no model. It bumps the version, so the next write of a worker that
+is buying a step is refused. That worker reads the row again. If only requests were added, it writes its answer on top. A
+request never causes an answer to be bought twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from helix.core.errors import InvalidInputError, SessionNotFoundError
+from helix.core.json import check_text
+from helix.core.session_row import MAX_TITLE, SessionRow
+from helix.engine.claims.liveness import DEAD
+from helix.engine.engine import Engine
+from helix.engine.history import DELETING, session_key
+from helix.engine.writing import commit, no_outcome_check
+from helix.ports.state_store import Update, When
+
+MOST_FOCUS = 1_000
+"""The maximum length of a summary's focus, in characters."""
+
+
+def check_focus(focus: str) -> None:
+    """Raise `InvalidInputError` if the focus cannot be stored, or is too long."""
+    check_text(focus, "focus")
+    if len(focus) > MOST_FOCUS:
+        raise InvalidInputError(f"focus has {len(focus)} characters; the limit is {MOST_FOCUS}")
+
+
+async def ask_for_summary(engine: Engine, session_id: str, focus: str) -> None:
+    """Request that the session's next step write a summary first. The last focus wins. Raises
+    `SessionNotFoundError`."""
+    check_focus(focus)
+
+    def change(session: SessionRow) -> Mapping[str, Any] | None:
+        context = session.context.model_copy(update={"asked": focus})
+        asked = {"context": context.model_dump(mode="json", exclude_defaults=True)}
+        return None if session.context == context else asked
+
+    await _request(engine, "ask_for_summary", session_id, change)
+
+
+def clean_title(title: str) -> str:
+    """Return the title on one line, without spaces at its ends. Raises `InvalidInputError` if it cannot be stored, or is
+    too long."""
+    check_text(title, "title")
+    title = " ".join(title.split())
+    if len(title) > MAX_TITLE:
+        raise InvalidInputError(f"title has {len(title)} characters; the limit is {MAX_TITLE}")
+    return title
+
+
+async def rename(engine: Engine, session_id: str, title: str) -> str:
+    """Give the session a title, and return it as stored. An empty title removes it. Raises `SessionNotFoundError`."""
+    title = clean_title(title)
+
+    def change(session: SessionRow) -> Mapping[str, Any] | None:
+        return None if session.title == title else {"title": title}
+
+    await _request(engine, "rename", session_id, change)
+    return title
+
+
+async def _request(
+    engine: Engine, name: str, session_id: str, change: Callable[[SessionRow], Mapping[str, Any] | None]
+) -> None:
+    """Write the fields that `change` returns for the session as read. None: nothing changes. The update keeps deadlines,
+    which move without a bump."""
+    while True:
+        session = await engine.history.existing(session_id)
+        if session.status == DELETING:
+            raise SessionNotFoundError(session_id)
+        fields = change(session)
+        if fields is None:
+            return
+        seen = When(equal={"version": session.version, "run_id": session.run_id, "status": session.status})
+        changes = {**fields, "version": session.version + 1, "updated_at": engine.clock.now()}
+        if await commit(engine, name, [Update(session_key(session_id), set=changes, when=seen)], no_outcome_check):
+            return
+
+
+async def read_request(engine: Engine, session: SessionRow) -> SessionRow | None:
+    """Return the stored session if, apart from deadlines, only requests have changed it since it was read. Otherwise
+    return None."""
+    now = await engine.history.session(session.session_id)
+    if now is None or now.version == session.version or now.claim is None or now.claim.deadline == DEAD:
+        return None
+    return now if _without_request(now) == _without_request(session) else None
+
+
+def _without_request(session: SessionRow) -> dict[str, object]:
+    context = session.context.model_copy(update={"asked": None})
+    claim = None if session.claim is None else session.claim.model_copy(update={"deadline": DEAD})
+    changes = {"version": 0, "updated_at": 0, "lease_expires": 0, "context": context, "claim": claim, "title": ""}
+    return session.model_copy(update=changes).dump()
