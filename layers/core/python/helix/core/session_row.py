@@ -138,6 +138,9 @@ class SessionIdentity(Stored):
     """The tags that the session was created with. Sub-agents inherit them."""
     metadata: JsonObject = Field(default_factory=dict)
     """The metadata that the session was created with. Sub-agents inherit it."""
+    title: str = ""
+    """The title that a person gave the session. A copy has that of its source. Empty without one: readers then show the
+    beginning of the first message."""
     priority: int = 0
     """The priority of the session's runs while they wait for a slot, from -999 to 999. Higher priorities go first."""
     created_at: float = 0
@@ -188,6 +191,8 @@ class SessionWork(Stored):
     """The number of missing or invalid outputs in the current run. `max_completion_retries` limits it."""
     forced: bool = False
     """Whether the next answer must be the output. The model then has to call `__finish__`."""
+    tools: list[str] = Field(default_factory=list)
+    """The names of the tools that the model has called in any run, at most 30, in the order of their first call."""
     open: OpenStep | None = None
     """The staged step that is not yet part of history. None if there is no such step."""
     claim: StepClaim | None = None
