@@ -13,6 +13,8 @@ interface Extras {
   fleet: typeof import("./fleetview.tsx");
   compare: typeof import("./compare.tsx");
   palette: typeof import("./palette.tsx");
+  find: typeof import("./find.tsx");
+  live: typeof import("./live.tsx");
   markdown: Markdown;
   highlight: Highlight;
   formula: Formula;
@@ -26,6 +28,8 @@ const loaders: { [K in keyof Extras]: () => Promise<Extras[K]> } = {
   fleet: () => import("./fleetview.tsx"),
   compare: () => import("./compare.tsx"),
   palette: () => import("./palette.tsx"),
+  find: () => import("./find.tsx"),
+  live: () => import("./live.tsx"),
   markdown: () => import("./markdown.ts"),
   highlight: async () => (await import("./highlight.ts")).highlight,
   formula: async () => (await import("./formula.ts")).formula,

@@ -15,6 +15,7 @@ import { SignIn } from "./signin.tsx";
 import "./tokens.css";
 import "./style.css";
 import "./fleet.css";
+import "./find.css";
 
 function App() {
   const now = phase.value;
@@ -40,7 +41,8 @@ function Console() {
   }, []);
   const at = route.value;
   useEffect(() => {
-    if (at.view === "fleet" || at.view === "compare") document.title = `${at.view === "fleet" ? "Fleet" : "Compare"} · Helix`;
+    const title = { fleet: "Fleet", compare: "Compare", live: "Running now" }[at.view as string];
+    if (title !== undefined) document.title = `${title} · Helix`;
   }, [at.view]);
   return (
     <div class={`app at-${at.view}`}>
@@ -53,6 +55,7 @@ function Console() {
         {at.view === "session" && <SessionView key={at.id} id={at.id} tab={at.tab} call={at.call} />}
         {at.view === "compare" && <CompareView left={at.left} right={at.right} />}
         {at.view === "fleet" && <Fleet agent={at.agent} />}
+        {at.view === "live" && <Live />}
         {(at.view === "new" || at.view === "home") && <NewChat agent={at.view === "new" ? at.agent : undefined} />}
       </main>
       <Help />
@@ -69,6 +72,11 @@ function CompareView(given: { left: string; right: string }) {
 function Fleet({ agent }: { agent: string | undefined }) {
   const view = extra("fleet");
   return view ? <view.FleetView key={agent} agent={agent} /> : <Loading name="fleet" />;
+}
+
+function Live() {
+  const view = extra("live");
+  return view ? <view.LiveView /> : <Loading name="live" />;
 }
 
 function Palette() {

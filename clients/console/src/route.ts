@@ -1,4 +1,5 @@
-// Where the page is: #/sessions/ID/TAB, #/sessions/ID/chat/CALL, #/sessions/ID/timeline/CALL, #/compare/A/B, #/new/AGENT, #/fleet/AGENT.
+// Where the page is: #/sessions/ID/TAB, #/sessions/ID/chat/CALL, #/sessions/ID/timeline/CALL, #/compare/A/B, #/new/AGENT, #/fleet/AGENT,
+// #/live. Behind a ? are the filters of the list, which all links keep.
 import { signal } from "@preact/signals";
 
 export const TABS = ["chat", "timeline", "state", "cost"] as const;
@@ -8,12 +9,14 @@ export type Route =
   | { view: "new"; agent: string | undefined }
   | { view: "session"; id: string; tab: Tab; call: string | undefined }
   | { view: "fleet"; agent: string | undefined }
+  | { view: "live" }
   | { view: "compare"; left: string; right: string };
 
 function parse(hash: string): Route {
-  const [view, ...rest] = hash.replace(/^#\/?/, "").split("/").map(decoded);
+  const [view, ...rest] = (hash.replace(/^#\/?/, "").split("?")[0] as string).split("/").map(decoded);
   const [first, second, third] = rest;
   if (view === "fleet") return { view, agent: first || undefined };
+  if (view === "live") return { view };
   if (view === "new") return { view, agent: first || undefined };
   if (view === "compare" && first && second) return { view, left: first, right: second };
   if (view === "sessions" && first) {
@@ -31,14 +34,31 @@ function decoded(part: string): string {
   }
 }
 
-export const route = signal<Route>(parse(location.hash));
-addEventListener("hashchange", () => (route.value = parse(location.hash)));
+const behind = (hash: string): string => hash.split("?").slice(1).join("?");
 
-const path = (...parts: string[]): string => `#/${parts.map(encodeURIComponent).join("/")}`;
+export const route = signal<Route>(parse(location.hash));
+/** The filters of the list, as the address has them behind the ?. */
+export const filters = signal(behind(location.hash));
+addEventListener("hashchange", () => {
+  route.value = parse(location.hash);
+  filters.value = behind(location.hash);
+});
+
+/** The address of the same view with other filters. */
+export const filtered = (to: string): string => `${(location.hash || "#/").split("?")[0]}${to === "" ? "" : `?${to}`}`;
+
+/** Change the filters without an entry in the browser's history. */
+export function replaceFilters(to: string): void {
+  history.replaceState(history.state, "", filtered(to));
+  filters.value = to;
+}
+
+const path = (...parts: string[]): string => `#/${parts.map(encodeURIComponent).join("/")}${filters.value === "" ? "" : `?${filters.value}`}`;
 export const link = {
-  home: () => "#/",
-  new: (agent?: string) => (agent === undefined ? "#/new" : path("new", agent)),
-  fleet: (agent?: string) => (agent === undefined ? "#/fleet" : path("fleet", agent)),
+  home: () => path(),
+  new: (agent?: string) => (agent === undefined ? path("new") : path("new", agent)),
+  fleet: (agent?: string) => (agent === undefined ? path("fleet") : path("fleet", agent)),
+  live: () => path("live"),
   session: (id: string, tab: Tab = "chat", call?: string) => path("sessions", id, tab, ...(call === undefined ? [] : [call])),
   compare: (left: string, right: string) => path("compare", left, right),
 };
