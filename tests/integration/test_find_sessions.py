@@ -233,6 +233,14 @@ async def test_a_client_filters_over_the_wire_and_a_wrong_field_is_named() -> No
                 await client.list_sessions(cost_from=-1)
 
 
+async def test_names_that_a_model_makes_up_do_not_grow_the_session() -> None:
+    names = ["look", "x" * 65, "two words", *(f"tool{n}" for n in range(40))]
+    script: list[Any] = [calls(*(call(name) for name in names)), "Done."]
+    async with LocalExecutor(MemoryStateStore(), model=ScriptedModel(script)) as executor:
+        await run(executor, "a", "Call them", agent(tools=[a_tool("look", lambda given, ctx: "seen")]))
+        assert (await row_of(executor.store, "a")).tools == ["look", *(f"tool{n}" for n in range(29))]
+
+
 async def test_two_lists_at_once_index_a_session_once(store: StateStore) -> None:
     async with LocalExecutor(store, model=ScriptedModel(["Hello."])) as executor:
         await run(executor, "a", "First")

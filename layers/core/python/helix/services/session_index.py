@@ -10,6 +10,7 @@ if the row is missing or bare, so it may be lost, but never wrong (ADR 87).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final, Self
 
@@ -21,6 +22,7 @@ from helix.core.stored import AsStored, Stored
 from helix.ports.state_store import ABSENT, Key, Put, Value, When
 
 TITLE_CHARS: Final = 80
+TOOL_NAME: Final = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 MOST_TOOLS: Final = 30
 """The maximum number of tool names that a session lists. Each write of the session has them."""
 
@@ -112,5 +114,6 @@ def title_of(message: str) -> str:
 
 
 def with_tools(tools: list[str], called: Iterable[str]) -> list[str]:
-    """Return the tools with the called ones, in the order of their first call, at most `MOST_TOOLS`."""
-    return list(dict.fromkeys([*tools, *called]))[:MOST_TOOLS]
+    """Return the tools with the called ones, in the order of their first call, at most `MOST_TOOLS`. A model may make up a
+    name of any length; one that no tool can have is left out."""
+    return list(dict.fromkeys([*tools, *filter(TOOL_NAME.fullmatch, called)]))[:MOST_TOOLS]
