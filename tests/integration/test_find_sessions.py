@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from tests.support.aws_resources import fresh, make_store, make_tables, moto
-from tests.support_run import Gate, a_tool, agent, call, calls, gated
+from tests.support_run import Gate, a_tool, agent, call, calls, eventually, gated
 
-from helix import LocalExecutor, MemoryStateStore, ScriptedModel
+from helix import Hooks, LocalExecutor, MemoryStateStore, ScriptedModel
 from helix.adapters.sqlite import SQLiteStateStore
 from helix.client import HelixClient
 from helix.core.session_requests import ListSessions
@@ -153,6 +153,46 @@ async def test_a_claim_wins_over_the_end_before_it_and_over_a_repair(store: Stat
         assert await ids(executor, status="completed") == ["a"], "a bare row is no answer: the session is read"
         (full,) = await store.query("sessions", facets_partition(None))
         assert full.value["agent"] == "helper", "that claim was refused, so the list repaired the row"
+
+
+async def test_a_run_that_begins_before_the_effects_of_the_last_one_are_done(store: StateStore) -> None:
+    """A hook sends the next message. Then the facets of the first run are refused, and its other effects are done."""
+    gate, begun = Gate(), list[Any]()
+    async with LocalExecutor(store, model=ScriptedModel(["One.", gated(gate, "Two.")])) as executor:
+
+        async def send_next(payload: Any, ctx: Any) -> None:
+            if not begun:
+                begun.append(True)
+                begun.append(await executor.execute(who, "Second", session_id="a"))
+
+        who = agent(hooks=Hooks(on_agent_complete=[send_next]))
+        await run(executor, "a", "First", who)
+        await gate.reached()
+        runs = (await executor.sessions.list_runs("a")).runs
+        await eventually(lambda: _is_done(executor, runs[-1].run_id))
+        assert await ids(executor, status="running") == ["a"] and await ids(executor, status="completed") == []
+        gate.open()
+        await begun[1].result()
+        assert await ids(executor, status="completed") == ["a"] and await ids(executor, status="running") == []
+
+
+async def test_a_refused_claim_does_not_hold_up_the_effects_of_a_run(store: StateStore) -> None:
+    """It has put its bare row when the run ends. The facets are refused, and the run's other effects are done."""
+    async with LocalExecutor(store, model=ScriptedModel(["One."])) as executor:
+
+        async def claim_late(payload: Any, ctx: Any) -> None:
+            row = await row_of(store, "a")
+            await store.transact("refused_claim", [moved_put(row.model_copy(update={"version": row.version + 1}))])
+
+        await run(executor, "a", "First", agent(hooks=Hooks(on_agent_complete=[claim_late])))
+        (ended,) = (await executor.sessions.list_runs("a")).runs
+        async with asyncio.timeout(20):
+            await eventually(lambda: _is_done(executor, ended.run_id))
+        assert await ids(executor, status="completed") == ["a"]
+
+
+async def _is_done(executor: LocalExecutor, run_id: str) -> bool:
+    return (await executor.sessions.get_run("a", run_id)).effects == "done"
 
 
 async def test_lists_are_right_after_a_crash_at_any_write() -> None:
