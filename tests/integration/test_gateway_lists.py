@@ -12,8 +12,8 @@ from tests.support_run import Nothing, a_tool, agent, call, calls
 from helix import LocalExecutor, MemoryStateStore, ScriptedModel, ToolContext
 from helix.adapters.models.scripted import Entry
 from helix.client import HelixClient
-from helix.gateway import reads
 from helix.gateway.loopback import LoopbackGateway
+from helix.sessions import search
 
 SESSIONS = 203
 
@@ -42,7 +42,8 @@ async def _all(client: HelixClient, **filters: Any) -> tuple[list[Any], int]:
 async def test_words_are_looked_for_in_all_sessions_a_bounded_part_at_a_time(
     executor: LocalExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reads, "LOOKS", 2)
+    monkeypatch.setattr(search, "LOOKS", 2)
+    monkeypatch.setattr(search, "ENTRIES", 60)
     for n in range(SESSIONS):
         handle = await executor.execute(
             agent("helper"), f"Question {n:04}:\n where is it?", tags=["odd" if n % 2 else "even"]
@@ -51,7 +52,7 @@ async def test_words_are_looked_for_in_all_sessions_a_bounded_part_at_a_time(
     async with LoopbackGateway(executor) as gateway, HelixClient(gateway.url) as client:
         (found,), pages = await _all(client, text="WHERE question 0000:", titles=True)
         assert found["title"] == "Question 0000: where is it?"
-        assert pages == 2, "one answer reads at most this many sessions"
+        assert pages == 2, "one reply looks at this many sessions, at most"
         ends = sum(1 for n in range(SESSIONS) if n % 100 == 13)
         assert len((await _all(client, text="question 13: odd"))[0]) == ends > 1, "a word may be in a tag"
         assert [one["session_id"] for one in (await _all(client, text=found["session_id"]))[0]] == [found["session_id"]]

@@ -100,7 +100,7 @@ class Watcher:
         for key, before, after in changes:
             if key.table == "control":
                 self._control(key, after)
-            if key.table != "sessions" or key.partition.startswith(("index#", "users#")):
+            if key.table != "sessions" or key.partition.startswith(("index#", "facets#", "users#")):
                 continue
             if key.sort == "session":
                 self._session(name, key.partition, before, after)

@@ -15,6 +15,8 @@ interface Extras {
   palette: typeof import("./palette.tsx");
   lightbox: typeof import("./lightbox.tsx");
   menu: typeof import("./sessionmenu.tsx");
+  find: typeof import("./find.tsx");
+  live: typeof import("./live.tsx");
   markdown: Markdown;
   highlight: Highlight;
   formula: Formula;
@@ -30,6 +32,8 @@ const loaders: { [K in keyof Extras]: () => Promise<Extras[K]> } = {
   palette: () => import("./palette.tsx"),
   lightbox: () => import("./lightbox.tsx"),
   menu: () => import("./sessionmenu.tsx"),
+  find: () => import("./find.tsx"),
+  live: () => import("./live.tsx"),
   markdown: () => import("./markdown.ts"),
   highlight: async () => (await import("./highlight.ts")).highlight,
   formula: async () => (await import("./formula.ts")).formula,

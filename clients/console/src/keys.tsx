@@ -4,9 +4,12 @@ import { sessions } from "./listing.ts";
 import { operator } from "./operator.ts";
 import { Dialog } from "./pieces.tsx";
 import { go, link, route, TABS } from "./route.ts";
+import { select, selected, selecting, startSelecting } from "./selection.ts";
 
 export const helpOpen = signal(false);
 export const paletteOpen = signal(false);
+/** Whether the list's filters are open. */
+export const panelOpen = signal(false);
 /** Actions of the view that is shown, by their key. */
 export const actions = signal<Record<string, () => void>>({});
 
@@ -39,6 +42,10 @@ const KEYS: Command[] = [
   { key: "t", what: "Rename the session", run: () => actions.value["rename"]?.(), can: has("rename") },
   { key: "p", what: "Save the session as a page", run: () => actions.value["share"]?.(), can: has("share") },
   { key: "d", what: "Delete the session", run: () => actions.value["delete"]?.(), can: has("delete") },
+  { key: "l", what: "Running now", run: () => go(link.live()) },
+  { key: "v", what: "Filters and saved views", run: () => (panelOpen.value = !panelOpen.value) },
+  { key: "s", what: "Select sessions, to stop or delete them", run: () => startSelecting(!selecting.value) },
+  { key: "x", what: "Select or deselect the session that is open", run: mark, can: () => selecting.value && inSession() },
   { key: "f", what: "Fleet, for operators", run: () => go(link.fleet()), can: () => operator.value },
   { key: "w", what: "Go to the next call that waits", run: () => nextWaiting()?.focus(), can: () => nextWaiting() !== undefined },
 ];
@@ -78,6 +85,12 @@ function step(by: number): void {
   const index = found.findIndex((session) => session.session_id === at);
   const next = found[index < 0 ? 0 : Math.min(found.length - 1, Math.max(0, index + by))];
   if (next !== undefined) go(link.session(next.session_id));
+}
+
+function mark(): void {
+  const at = route.value.view === "session" ? route.value.id : undefined;
+  const session = sessions.value.find((one) => one.session_id === at);
+  if (session !== undefined) select([session], !selected.value.has(session.session_id));
 }
 
 function tab(index: number): void {

@@ -4,17 +4,19 @@ import { signal } from "@preact/signals";
 import type { ListedSession } from "./wire.ts";
 import { said, service } from "./api.ts";
 import { connection, watched } from "./connection.tsx";
+import { chosen, requested, wanted, wantText } from "./filters.ts";
+import { filters } from "./route.ts";
 
-export const FILTERS = ["all", "waiting", "running", "failed", "interrupted"] as const;
-export type Filter = (typeof FILTERS)[number];
+/** The first page is what a screen shows; the others are read behind it. */
+const FIRST_PAGE = 50;
 const PAGE = 100;
 const REFRESH_MS = 4_000;
+/** A filtered list is read less often, because the service compares all sessions. */
+const FILTERED_LOOKS = 4;
 const PAUSE_MS = 200;
 /** A page of what is searched for may be short or empty: others are read until there are so many. */
 const ENOUGH = 20;
 
-export const filter = signal<Filter>("all");
-export const query = signal("");
 export const sessions = signal<ListedSession[]>([]);
 export const cursor = signal<string | null>(null);
 export const problem = signal<string | undefined>(undefined);
@@ -25,10 +27,7 @@ let reading = false;
 let pause: ReturnType<typeof setTimeout> | undefined;
 
 async function page(after: string | undefined): Promise<{ sessions: ListedSession[]; cursor: string | null }> {
-  const chosen = filter.value;
-  const which = chosen === "all" ? {} : chosen === "waiting" ? { waiting: true } : { status: chosen };
-  const text = query.value.trim();
-  return await service().listSessions({ limit: PAGE, titles: true, after, ...which, ...(text !== "" && { text }) });
+  return await service().listSessions({ limit: after === undefined ? FIRST_PAGE : PAGE, titles: true, after, ...requested() });
 }
 
 /** The first page again; what was read behind it stays. */
@@ -76,25 +75,26 @@ async function begin(): Promise<void> {
   }
 }
 
-export function choose(next: Filter): void {
-  filter.value = next;
-  void begin();
-}
-
-/** Once the words are written. */
+/** The address changes as one types, the list once the words are written. */
 export function search(words: string): void {
-  query.value = words;
-  clearTimeout(pause);
-  pause = setTimeout(() => void begin(), PAUSE_MS);
+  wantText(words);
 }
 
 export function keepFresh(): void {
   connection.subscribe((now) => {
-    if (now === "open") void refresh();
+    if (now === "open") void (loaded.value ? refresh() : begin());
   });
-  let looking = false;
+  let shown = filters.value;
+  filters.subscribe((now) => {
+    if (now === shown) return;
+    shown = now;
+    clearTimeout(pause);
+    pause = setTimeout(() => void begin(), PAUSE_MS);
+  });
+  let [looking, looks] = [false, 0];
   const look = async () => {
-    if (looking || document.visibilityState !== "visible" || query.value !== "") return;
+    if (looking || document.visibilityState !== "visible" || wanted.value.text !== undefined) return;
+    if (chosen.value.length > 0 && ++looks % FILTERED_LOOKS !== 0) return;
     looking = true;
     await refresh();
     looking = false;

@@ -17,6 +17,7 @@ import { SignIn } from "./signin.tsx";
 import "./tokens.css";
 import "./style.css";
 import "./fleet.css";
+import "./find.css";
 import "./chat.css";
 
 const narrowly = matchMedia("(max-width: 860px)");
@@ -47,7 +48,8 @@ function Console() {
   }, []);
   const at = route.value;
   useEffect(() => {
-    if (at.view === "fleet" || at.view === "compare") document.title = `${at.view === "fleet" ? "Fleet" : "Compare"} · Helix`;
+    const title = { fleet: "Fleet", compare: "Compare", live: "Running now" }[at.view as string];
+    if (title !== undefined) document.title = `${title} · Helix`;
   }, [at.view]);
   // On a narrow screen the list is a view of its own.
   if (narrow.value && at.view === "home") {
@@ -74,6 +76,7 @@ function Console() {
         {at.view === "session" && <SessionView key={at.id} id={at.id} tab={at.tab} call={at.call} />}
         {at.view === "compare" && <CompareView {...at} />}
         {at.view === "fleet" && <Fleet agent={at.agent} />}
+        {at.view === "live" && <Live />}
         {(at.view === "new" || at.view === "home") && <NewChat agent={at.view === "new" ? at.agent : undefined} />}
       </main>
       <Help />
@@ -97,6 +100,11 @@ function Lightbox() {
   const open = gallery.value;
   const view = open && extra("lightbox");
   return view ? <view.Lightbox of={open} /> : null;
+}
+
+function Live() {
+  const view = extra("live");
+  return view ? <view.LiveView /> : <Loading name="live" />;
 }
 
 function Palette() {

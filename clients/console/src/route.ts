@@ -1,4 +1,5 @@
-// Where the page is: #/sessions/ID/TAB, #/sessions/ID/chat/CALL, #/sessions/ID/timeline/CALL, #/compare/A/B/RUN-OF-A/RUN-OF-B, #/new/AGENT, #/fleet/AGENT.
+// Where the page is: #/sessions/ID/TAB, #/sessions/ID/chat/CALL, #/sessions/ID/timeline/CALL, #/compare/A/B/RUN-OF-A/RUN-OF-B,
+// #/new/AGENT, #/fleet/AGENT, #/live. Behind a ? are the filters of the list, which all links keep.
 import { signal } from "@preact/signals";
 
 export const TABS = ["chat", "timeline", "state", "cost"] as const;
@@ -8,6 +9,7 @@ export type Route =
   | { view: "new"; agent: string | undefined }
   | { view: "session"; id: string; tab: Tab; call: string | undefined }
   | { view: "fleet"; agent: string | undefined }
+  | { view: "live" }
   | ({ view: "compare" } & Compared);
 
 /** Two sides: sessions, or runs of them. Without `right`, it is still to be chosen. */
@@ -19,9 +21,10 @@ export interface Compared {
 }
 
 function parse(hash: string): Route {
-  const [view, ...rest] = hash.replace(/^#\/?/, "").split("/").map(decoded);
+  const [view, ...rest] = (hash.replace(/^#\/?/, "").split("?")[0] as string).split("/").map(decoded);
   const [first, second, third, fourth] = rest;
   if (view === "fleet") return { view, agent: first || undefined };
+  if (view === "live") return { view };
   if (view === "new") return { view, agent: first || undefined };
   if (view === "compare" && first) {
     const runs = { ...(third && { leftRun: third }), ...(fourth && { rightRun: fourth }) };
@@ -42,16 +45,34 @@ function decoded(part: string): string {
   }
 }
 
-export const route = signal<Route>(parse(location.hash));
-addEventListener("hashchange", () => (route.value = parse(location.hash)));
+const behind = (hash: string): string => hash.split("?").slice(1).join("?");
 
-const path = (...parts: string[]): string => `#/${parts.map(encodeURIComponent).join("/")}`;
+export const route = signal<Route>(parse(location.hash));
+/** The filters of the list, as the address has them behind the ?. */
+export const filters = signal(behind(location.hash));
+addEventListener("hashchange", () => {
+  route.value = parse(location.hash);
+  filters.value = behind(location.hash);
+});
+
+/** The address of the same view with other filters. */
+export const filtered = (to: string): string => `${(location.hash || "#/").split("?")[0]}${to === "" ? "" : `?${to}`}`;
+
+/** Change the filters without an entry in the browser's history. */
+export function replaceFilters(to: string): void {
+  history.replaceState(history.state, "", filtered(to));
+  filters.value = to;
+}
+
+const path = (...parts: string[]): string => `#/${parts.map(encodeURIComponent).join("/")}${filters.value === "" ? "" : `?${filters.value}`}`;
+const withoutEmptyEnd = (parts: string[]): string[] => parts.slice(0, parts.findLastIndex((part) => part !== "") + 1);
 export const link = {
-  home: () => "#/",
-  new: (agent?: string) => (agent === undefined ? "#/new" : path("new", agent)),
-  fleet: (agent?: string) => (agent === undefined ? "#/fleet" : path("fleet", agent)),
+  home: () => path(),
+  new: (agent?: string) => (agent === undefined ? path("new") : path("new", agent)),
+  fleet: (agent?: string) => (agent === undefined ? path("fleet") : path("fleet", agent)),
+  live: () => path("live"),
   session: (id: string, tab: Tab = "chat", call?: string) => path("sessions", id, tab, ...(call === undefined ? [] : [call])),
-  compare: (left: string, right = "", leftRun = "", rightRun = "") => path("compare", left, right, leftRun, rightRun).replace(/\/+$/, ""),
+  compare: (left: string, right = "", leftRun = "", rightRun = "") => path("compare", ...withoutEmptyEnd([left, right, leftRun, rightRun])),
 };
 
 export function go(to: string): void {

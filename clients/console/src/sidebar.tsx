@@ -1,15 +1,27 @@
 // The list of sessions.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { phase } from "./api.ts";
-import { ago, count, money } from "./format.ts";
-import { helpOpen } from "./keys.tsx";
-import { choose, cursor, FILTERS, filter, loaded, more, problem, query, search, sessions } from "./listing.ts";
+import { ago, brief, count, money } from "./format.ts";
+import { extra } from "./extras.ts";
+import { chosen, inWords, type Wanted, want, wanted } from "./filters.ts";
+import { helpOpen, panelOpen } from "./keys.tsx";
+import { cursor, loaded, more, problem, search, sessions } from "./listing.ts";
 import { operator } from "./operator.ts";
 import { Icon, Problem, Status, Text } from "./pieces.tsx";
 import { link, route } from "./route.ts";
+import { select, selected, selecting, startSelecting } from "./selection.ts";
 import type { ListedSession } from "./wire.ts";
 
-const WORDS = { all: "All", waiting: "Waiting", running: "Running", failed: "Failed", interrupted: "Stopped" };
+const NONE: Wanted = { status: "", waiting: "" };
+const PRESETS: [string, Wanted][] = [
+  ["All", NONE],
+  ["Waiting", { ...NONE, waiting: "1" }],
+  ["Running", { ...NONE, status: "running" }],
+  ["Failed", { ...NONE, status: "failed" }],
+  ["Stopped", { ...NONE, status: "interrupted" }],
+];
+const shownBy = ({ status, waiting }: Wanted): boolean =>
+  (wanted.value.status ?? "") === status && (wanted.value.waiting ?? "") === waiting;
 
 export function Sidebar() {
   const place = phase.value.is === "ready" ? phase.value.config.place : "";
@@ -47,30 +59,74 @@ export function Sidebar() {
             id="search"
             type="search"
             placeholder="Search sessions"
-            value={query.value}
+            value={wanted.value.text ?? ""}
             onInput={(event) => search(event.currentTarget.value)}
           />
         </label>
         <div class="filters" role="group" aria-label="Show">
-          {FILTERS.map((name) => (
-            <button key={name} class="chip" aria-pressed={filter.value === name} onClick={() => choose(name)}>
-              {WORDS[name]}
+          {PRESETS.map(([label, changes]) => (
+            <button key={label} class="chip" aria-pressed={shownBy(changes)} onClick={() => want(changes)}>
+              {label}
             </button>
           ))}
+          <button class="chip" aria-expanded={panelOpen.value} aria-controls="panel" onClick={() => (panelOpen.value = !panelOpen.value)}>
+            Filters
+          </button>
+          <button class="chip" aria-pressed={selecting.value} onClick={() => startSelecting(!selecting.value)}>
+            Select
+          </button>
         </div>
+        <Chips />
+        <div id="panel">{panelOpen.value && <Panel />}</div>
       </div>
-      <FleetEntry />
+      <Entries />
       <List />
+      {selecting.value && <Bulk />}
     </nav>
   );
 }
 
-function FleetEntry() {
-  if (!operator.value) return null;
+/** The filters that no other control shows, each with a button that removes it. */
+function Chips() {
+  const names = chosen.value.filter((name) => name !== "waiting" && !(name === "status" && wanted.value.status !== "completed" && wanted.value.status !== "paused"));
+  if (names.length === 0) return null;
   return (
-    <a class="button fleet-entry" href={link.fleet()} aria-current={route.value.view === "fleet" ? "page" : undefined}>
-      <Icon name="fleet" /> Fleet
-    </a>
+    <ul class="filters" aria-label="Filters in use">
+      {names.map((name) => (
+        <li key={name}>
+          <button class="chip used" title="Remove this filter" onClick={() => want({ [name]: "" })}>
+            <Text of={inWords(name)} length={34} />
+            <Icon name="close" />
+          </button>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function Panel() {
+  const view = extra("find");
+  return view ? <view.Panel /> : <p class="quiet">Opening…</p>;
+}
+
+function Bulk() {
+  const view = extra("find");
+  return view ? <view.Bulk /> : null;
+}
+
+function Entries() {
+  const at = route.value.view;
+  return (
+    <div class="entries">
+      <a class="button fleet-entry" href={link.live()} aria-current={at === "live" ? "page" : undefined}>
+        <Icon name="play" /> Running now
+      </a>
+      {operator.value && (
+        <a class="button fleet-entry" href={link.fleet()} aria-current={at === "fleet" ? "page" : undefined}>
+          <Icon name="fleet" /> Fleet
+        </a>
+      )}
+    </div>
   );
 }
 
@@ -107,19 +163,31 @@ function List() {
   return (
     <div class="sessions" tabIndex={0} role="region" aria-label="List of sessions" ref={box} onScroll={scrolled}>
       <div style={{ height: `${found.length * height}px` }}>
-        <ul style={{ transform: `translateY(${from * height}px)` }}>
+        <ul class={selecting.value ? "marked" : undefined} style={{ transform: `translateY(${from * height}px)` }}>
           {found.slice(from, to).map((session, n) => (
             <li key={session.session_id} aria-setsize={cursor.value === null ? found.length : -1} aria-posinset={from + n + 1}>
+              {selecting.value && <Mark session={session} />}
               <Row session={session} current={session.session_id === at} />
             </li>
           ))}
         </ul>
       </div>
       {loaded.value && found.length === 0 && cursor.value === null && (
-        <p class="quiet pad">{query.value || filter.value !== "all" ? "No session fits." : "There are no sessions yet."}</p>
+        <p class="quiet pad">{wanted.value.text || chosen.value.length > 0 ? "No session fits." : "There are no sessions yet."}</p>
       )}
       {(!loaded.value || cursor.value !== null) && <p class="quiet pad">Reading…</p>}
     </div>
+  );
+}
+
+function Mark({ session }: { session: ListedSession }) {
+  return (
+    <input
+      type="checkbox"
+      aria-label={`Select ${brief(session.title || session.session_id, 60)}`}
+      checked={selected.value.has(session.session_id)}
+      onChange={(event) => select([session], event.currentTarget.checked)}
+    />
   );
 }
 

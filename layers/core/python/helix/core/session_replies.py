@@ -5,7 +5,7 @@ Law: a field of a `PartialReply` that has its default may be left out. The other
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -152,7 +152,31 @@ class ListedSession(PartialReply):
     the request asked for `titles`."""
 
 
-class SessionList(Record):
+class FacetCounts(Record):
+    """The numbers of sessions by value, at most 100 values each. A facet is counted among the sessions that match all
+    other filters."""
+
+    COUNTED: ClassVar = ("agent", "user", "status", "tag", "tool", "error")
+
+    sessions: int
+    """The number of sessions that were compared with the filters: at most the newest 10,000 after `after`."""
+    complete: bool
+    """Whether these were all sessions."""
+    agent: dict[str, int]
+    """The number of sessions of each agent."""
+    user: dict[str, int]
+    """The number of sessions of each user."""
+    status: dict[str, int]
+    """The number of sessions with each status."""
+    tag: dict[str, int]
+    """The number of sessions with each tag."""
+    tool: dict[str, int]
+    """The number of sessions whose model called each tool."""
+    error: dict[str, int]
+    """The number of sessions whose last run ended with each error code."""
+
+
+class SessionList(PartialReply):
     """The result of `list_sessions`."""
 
     sessions: list[ListedSession]
@@ -161,6 +185,8 @@ class SessionList(Record):
     """The value of `after` for the next page. None on the last page."""
     damaged: list[str]
     """The ids of sessions on this page whose rows cannot be read."""
+    facets: FacetCounts | None = None
+    """The counts. Present only if the request asked for `facets`."""
 
 
 class ListedCheckpoint(Record):

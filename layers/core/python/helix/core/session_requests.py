@@ -40,8 +40,8 @@ class GetSession(SessionRequest):
 class ListSessions(BaseRequest):
     """List the caller's root sessions, newest id first. Operators see the sessions of all users, or of `user`.
 
-    Result: `{"sessions", "cursor", "damaged"}`. A page may be short even if there are more sessions. Fields other than
-    `limit`, `after`, `user` and `titles` are filters.
+    Result: `{"sessions", "cursor", "damaged"}`, and `"facets"` on request. A page may be short even if there are more
+    sessions. Fields other than `limit`, `after`, `user`, `titles` and `facets` are filters.
     """
 
     action: Literal["list_sessions"]
@@ -58,17 +58,30 @@ class ListSessions(BaseRequest):
     """The name of the sessions' agent."""
     tag: Name | None = None
     """A tag of the sessions."""
+    tool: Name | None = None
+    """The name of a tool that the model of the sessions has called."""
+    error: Name | None = None
+    """The code of the error that ended the sessions' last run."""
+    cost_from: Annotated[int, Field(ge=0)] | None = None
+    """The lowest cost of the sessions, in micro-dollars."""
+    cost_to: Annotated[int, Field(ge=0)] | None = None
+    """The highest cost of the sessions, in micro-dollars."""
     since: float | None = None
     """The earliest time of the last change, in Unix seconds."""
+    until: float | None = None
+    """The latest time of the last change, in Unix seconds."""
     waiting: bool = False
     """Whether to list only sessions that wait for a person."""
     text: Annotated[str, Field(max_length=200)] | None = None
-    """Search words. Each must occur in the id, the agent, the tags, the status or the title.
+    """Search words. Each must occur in the id, the agent, the tags, the status, the title that a person gave, or the
+    first 80 characters of the first message. Other messages are not searched.
 
     The search ignores case.
     """
     titles: bool = False
-    """Whether a session without a title gets one: the beginning of its first message."""
+    """Whether a session without a given title has the beginning of its first message as its `title`."""
+    facets: bool = False
+    """Whether to count the sessions by agent, user, status, tag, tool and error."""
 
 
 class ListCheckpoints(SessionRequest):

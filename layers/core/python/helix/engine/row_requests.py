@@ -17,8 +17,9 @@ from helix.core.session_row import MAX_TITLE, SessionRow
 from helix.engine.claims.liveness import DEAD
 from helix.engine.engine import Engine
 from helix.engine.history import DELETING, session_key
-from helix.engine.writing import commit, no_outcome_check
-from helix.ports.state_store import Update, When
+from helix.engine.writing import as_claimed, commit, no_outcome_check
+from helix.ports.state_store import Operation, Update
+from helix.services.session_index import moved_put
 
 MOST_FOCUS = 1_000
 """The maximum length of a summary's focus, in characters."""
@@ -77,9 +78,11 @@ async def _request(
         fields = change(session)
         if fields is None:
             return
-        seen = When(equal={"version": session.version, "run_id": session.run_id, "status": session.status})
         changes = {**fields, "version": session.version + 1, "updated_at": engine.clock.now()}
-        if await commit(engine, name, [Update(session_key(session_id), set=changes, when=seen)], no_outcome_check):
+        writes: list[Operation] = [Update(session_key(session_id), set=changes, when=as_claimed(session))]
+        if "title" in fields and session.parent is None:
+            writes.append(moved_put(session.model_copy(update=changes)))
+        if await commit(engine, name, writes, no_outcome_check):
             return
 
 

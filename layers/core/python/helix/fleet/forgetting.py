@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from helix.core.budget import KEEP_S
 from helix.core.periods import TokenPeriod, window_at
 from helix.core.row_keys import SESSION
-from helix.engine.claims.claim_rows import index_partition, user_key
+from helix.engine.claims.claim_rows import user_key
 from helix.ports.blobs import Blobs
 from helix.ports.clock import Clock
 from helix.ports.objects import Objects
@@ -29,6 +29,7 @@ from helix.services.owner_blobs import OwnerBlobs
 from helix.services.row_budgets import RowBudgets
 from helix.services.row_cache import RowCache
 from helix.services.row_slots import RowSlots
+from helix.services.session_index import facets_partition, index_partition
 from helix.sessions.exports import children_of
 
 T = TypeVar("T")
@@ -51,7 +52,8 @@ class UserData:
     stored: dict[str, int] = field(default_factory=dict)
     """The number of sessions and of their rows, streams and objects: `sessions`, `below`, `rows`, `streams`, `objects`."""
     rows: dict[str, list[Key]] = field(default_factory=dict)
-    """The keys of rows in the control table, by kind: `usage`, `budgets`, `draws`, `alerts`."""
+    """The keys of rows outside of sessions, by kind: `usage`, `budgets`, `draws`, `alerts`; and `facets` of the user's
+    sessions in the table of sessions."""
     candidates: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     """The stored values of runs that hold (`slots`) or wait for (`tickets`) a slot."""
     cached: int = 0
@@ -66,6 +68,7 @@ class UserData:
             "rows of sessions": self.stored.get("rows", 0),
             "rows of streams": self.stored.get("streams", 0),
             "objects": self.stored.get("objects", 0),
+            "rows of facets": len(self.rows["facets"]),
             "usage rows": len(self.rows["usage"]),
             "budgets and windows": len(self.rows["budgets"]),
             "draws of runs": len(self.rows["draws"]),
@@ -90,6 +93,8 @@ class UserDataDeletion:
         held = UserData()
         await self._read_sessions(held)
         ids = {*held.sessions, *held.below}
+        facets = await self._store.query("sessions", facets_partition(self._user))
+        held.rows["facets"] = [row.key for row in facets]
         held.rows["usage"] = [row.key for row in await self._query(usage_counters.partition(self._scope))]
         scope = Key("control", usage_counters.SCOPES, self._scope)
         held.rows["usage"] += await self._existing([scope])
@@ -136,7 +141,7 @@ class UserDataDeletion:
             await slots.release(slot_rows.candidate(value))
         await RowBudgets(self._store).forget(self._scope)
         await RowCache(self._store, clock=self._clock).clear(self._user)
-        left = [key for kind in ("usage", "draws", "alerts") for key in held.rows[kind]]
+        left = [key for kind in ("facets", "usage", "draws", "alerts") for key in held.rows[kind]]
         left += [key for key in held.rows["budgets"] if key.partition != budget_rows.DEFINITIONS]
         for some in _pages([*dict.fromkeys(left)]):
             gone: list[Operation] = [Delete(key) for key in some]

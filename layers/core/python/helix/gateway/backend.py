@@ -18,7 +18,6 @@ from helix.core.errors import (
 )
 from helix.core.registry import AgentFactoryContext, AgentRegistry
 from helix.core.session_row import SessionRow
-from helix.engine.claims.claim_rows import index_partition
 from helix.engine.history import DELETING, History
 from helix.gateway.authoriser import Authoriser, prefix_of
 from helix.gateway.connections import Connection, Connections
@@ -27,6 +26,7 @@ from helix.ports.sockets import Sockets
 from helix.ports.state_store import Key, Value
 from helix.runtime.executor import Executor
 from helix.services.row_slots import RowSlots
+from helix.services.session_index import index_partition
 from helix.sessions.users import list_users
 
 if TYPE_CHECKING:

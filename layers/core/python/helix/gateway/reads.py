@@ -1,12 +1,12 @@
 """The client requests that read: sessions, their runs, messages, checkpoints, streams and stored rows.
 
-Law: nothing here writes. The backend decides which sessions a caller sees (`helix.gateway.backend`).
+Law: nothing here writes, except that a list completes the index of sessions (`helix.sessions.search`). The backend
+decides which sessions a caller sees (`helix.gateway.backend`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -15,10 +15,9 @@ from helix.core.agents import AnyAgent
 from helix.core.comparison import compare_sides
 from helix.core.errors import AgentNotFoundError
 from helix.core.fleet_requests import GetFleet, ListAgents
-from helix.core.handles import SessionState, with_parameters
+from helix.core.handles import with_parameters
 from helix.core.inbox import WaitingMessage
 from helix.core.json import JsonObject, size
-from helix.core.request_fields import PAGE
 from helix.core.requests import ReadStream
 from helix.core.row_keys import head_sort
 from helix.core.session_requests import (
@@ -42,13 +41,10 @@ from helix.services.request_heads import head_value, shared_heads
 from helix.sessions.comparing import read_side
 from helix.sessions.diffs import diff_points
 from helix.sessions.exports import KINDS
-from helix.sessions.users import list_of_users
+from helix.sessions.search import find_sessions
 from helix.stream.reader import read_page
 
 logger = get_logger("helix.gateway")
-TITLE_CHARS: Final = 80
-LOOKS: Final = 5
-"""The number of pages that one filtered list reads, of up to 100 sessions each."""
 PAGE_BYTES: Final = 1_000_000
 
 
@@ -109,53 +105,14 @@ async def _run(backend: Backend, caller: Connection, row: SessionRow, run_id: st
 
 async def list_sessions(backend: Backend, caller: Connection, request: ListSessions) -> JsonObject:
     users = await backend.users(caller.principal, request.user)
-    sessions = backend.executor.sessions
-    shown: list[Any] = []
-    damaged: list[Any] = []
-    after, words = request.after, (request.text or "").lower().split()
-    narrow = (request.status, request.agent, request.tag, request.since, request.text)
-    all_fit = not request.waiting and all(one is None for one in narrow)
-    for _ in range(LOOKS):
-        page = await list_of_users(sessions, users, limit=request.limit if all_fit else PAGE, after=after)
-        damaged += page.damaged
-        fitting = [state for state in page.sessions if _matches_request(state, request)]
-        titles = await _titles(backend, fitting) if request.titles or words else [""] * len(fitting)
-        pairs = [pair for pair in zip(fitting, titles, strict=True) if _matches_words(*pair, words)]
-        fitting = [state for state, _ in pairs]
-        room = request.limit - len(shown)
-        for state, title in pairs[:room]:
-            entry = state.model_dump(mode="json", exclude={"custom_state", "output", "inbox"})
-            shown.append({**entry, "title": title} if request.titles else entry)
-        after = page.cursor
-        if len(fitting) > room:
-            after = fitting[room - 1].session_id
-        if after is None or len(shown) >= request.limit:
-            break
-    return {"sessions": shown, "cursor": after, "damaged": damaged}
-
-
-def _matches_request(state: SessionState, request: ListSessions) -> bool:
-    return (
-        request.status in (None, state.status)
-        and request.agent in (None, state.agent_type)
-        and (request.tag is None or request.tag in state.tags)
-        and (request.since is None or state.updated_at >= request.since)
-        and (not request.waiting or (bool(state.pending) and state.status != "running"))
-    )
-
-
-def _matches_words(state: SessionState, title: str, words: Sequence[str]) -> bool:
-    text = " ".join((state.session_id, state.agent_type, state.status, *state.tags, title)).lower()
-    return all(word in text for word in words)
-
-
-async def _titles(backend: Backend, states: Sequence[SessionState]) -> list[str]:
-    """Return each session's title. Without one, return the beginning of its first message."""
-    untitled = [state.session_id for state in states if not state.title]
-    texts = [" ".join(text.split()) for text in await backend.executor.sessions.first_texts(untitled)]
-    short = [text if len(text) <= TITLE_CHARS else text[: TITLE_CHARS - 1] + "…" for text in texts]
-    first = dict(zip(untitled, short, strict=True))
-    return [state.title or first[state.session_id] for state in states]
+    found = await find_sessions(backend.executor.sessions, users, request)
+    shown: list[Any] = [
+        {**state.model_dump(mode="json", exclude={"custom_state", "output", "inbox"}), "title": title}
+        for state, title in found.sessions
+    ]
+    damaged: list[Any] = [*found.damaged]
+    page: JsonObject = {"sessions": shown, "cursor": found.cursor, "damaged": damaged}
+    return page if found.facets is None else {**page, "facets": found.facets.model_dump(mode="json")}
 
 
 async def list_checkpoints(backend: Backend, caller: Connection, request: ListCheckpoints) -> JsonObject:

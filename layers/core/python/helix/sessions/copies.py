@@ -19,7 +19,6 @@ from helix.core.row_keys import checkpoint_sort, checkpoint_version
 from helix.core.rows import CheckpointRow, LineageRow
 from helix.core.session_row import SessionRow
 from helix.core.view_row import ContextMark, ViewRow
-from helix.engine.claims.claim_rows import index_key
 from helix.engine.claims.liveness import clear_leftovers, marker_key
 from helix.engine.engine import Engine
 from helix.engine.history import DELETING, session_key
@@ -28,6 +27,7 @@ from helix.engine.writing import checkpoint, entry_put, view_put
 from helix.ports.state_store import ABSENT, Check, Delete, Operation, Put, When
 from helix.services.claim_input import check_session_id
 from helix.services.request_heads import head_put, session_heads
+from helix.services.session_index import listed_put
 
 PAGE = 50
 COPY_DEADLINE_S = 60
@@ -85,6 +85,8 @@ async def clone_session(
         forked_from={"session_id": origin.session_id, "checkpoint_id": point.id},
         user_id=user_id if user_id is not None else source.user_id,
         tags=source.tags,
+        title=source.title,
+        tools=source.tools,
         metadata=source.metadata,
         title=source.title,
         created_at=now,
@@ -138,7 +140,7 @@ async def _copy(
         for start in range(0, len(puts), PAGE):
             await engine.store.transact("copy_messages", [absent, owned, *puts[start : start + PAGE]])
         _, put = checkpoint(target, now, state=state)
-        listed = Put(index_key(target), {"agent_type": target.agent_type})
+        listed = listed_put(target, _first_message(entries))
         show = Put(session_key(target.session_id), target.dump(), ABSENT)
         finish: list[Operation] = [show, Delete(marker, When(equal={"owner": owner})), put, listed]
         finish += expiry_puts(engine, target, now)
@@ -147,6 +149,10 @@ async def _copy(
         await engine.store.transact("finish_copy", finish)
     except ConditionFailedError:
         raise taken from None
+
+
+def _first_message(entries: Sequence[AnyEntry]) -> str:
+    return entries[0].content if entries and isinstance(entries[0], UserRow) else ""
 
 
 def _alone(entry: AnyEntry) -> AnyEntry:

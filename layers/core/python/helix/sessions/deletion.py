@@ -23,7 +23,6 @@ from helix.core.errors import (
 from helix.core.row_keys import SESSION
 from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow
-from helix.engine.claims.claim_rows import index_key
 from helix.engine.claims.liveness import clear_leftovers, marker_key
 from helix.engine.engine import Engine, logger
 from helix.engine.history import DELETING, session_key
@@ -34,6 +33,7 @@ from helix.engine.writing import commit, no_outcome_check
 from helix.ports.state_store import ABSENT, Check, Damaged, Delete, Operation, Put, Scalar, When
 from helix.services.blob_releases import is_hold, release_blob
 from helix.services.open_runs import open_deletion_key, open_deletion_put, open_run_key
+from helix.services.session_index import facets_key, index_key
 
 PAGE = 50
 
@@ -188,7 +188,7 @@ async def _delete_hidden(engine: Engine, hidden: SessionRow) -> None:
         if not await _row_matches(engine, still):
             raise ConditionFailedError("forget_budgets", 0)
         await engine.budgets.forget(f"session:{session_id}")
-        last.append(Delete(index_key(hidden)))
+        last += [Delete(index_key(hidden)), Delete(facets_key(hidden))]
         if engine.launcher is not None:
             last.append(Delete(open_deletion_key(session_id)))
     await engine.store.transact("finish_delete", last)

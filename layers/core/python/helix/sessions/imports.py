@@ -16,7 +16,7 @@ from helix.core.files import FilePart
 from helix.core.row_keys import SESSION
 from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow
-from helix.engine.claims.claim_rows import index_key, user_key
+from helix.engine.claims.claim_rows import user_key
 from helix.engine.claims.liveness import marker_key
 from helix.engine.history import session_key
 from helix.ports.clock import Clock
@@ -25,6 +25,7 @@ from helix.ports.state_store import ABSENT, Check, Delete, Put, Row, StateStore,
 from helix.services.blob_releases import is_hold, release_blob
 from helix.services.blob_rows import blob_owner
 from helix.services.session_files import SessionFiles
+from helix.services.session_index import listed_put
 from helix.sessions.export_files import named_files
 from helix.sessions.exports import Export
 
@@ -69,7 +70,7 @@ async def import_session(
             await store.transact("import_rows", [work.alive(), *written[start : start + PAGE]])
         if files is not None:
             await work.hold_files(export, files, owner, stored)
-        listed = [Put(index_key(session), {"agent_type": session.agent_type})]
+        listed = [listed_put(session, None)]
         listed += [Put(user_key(session.user_id), {})] if session.user_id else []
         await store.transact("finish_import", [*shown, Delete(work.marker, work.owned), *listed])
     except ConditionFailedError:

@@ -29,12 +29,12 @@ from helix.core.row_keys import checkpoint_sort, checkpoint_version, message_sor
 from helix.core.rows import CheckpointRow, Pending
 from helix.core.run_row import RunRow
 from helix.core.session_row import SessionRow
-from helix.engine.claims.claim_rows import index_partition
 from helix.engine.history import DELETING, History, row_key, session_key
 from helix.engine.inbox import read_inbox
 from helix.engine.missing import RowMissingError, StateMissingError
 from helix.ports.state_store import StateStore, Value
 from helix.services.claim_input import check_run_id, check_session_id
+from helix.services.session_index import index_partition
 from helix.sessions.contexts import read_context
 
 MAX_PAGE = 1000

@@ -41,8 +41,20 @@ def sessions(
     ] = None,
     agent: Annotated[str | None, typer.Option("--agent", help="Only those of this agent")] = None,
     tag: Annotated[str | None, typer.Option("--tag", help="Only those with this tag")] = None,
+    tool: Annotated[str | None, typer.Option("--tool", help="Only those whose model called this tool")] = None,
+    error: Annotated[str | None, typer.Option("--error", help="Only those that failed with this error code")] = None,
+    text: Annotated[
+        str | None, typer.Option("--text", help="Only those with these words in their title, id, agent or tags")
+    ] = None,
+    cost_from: Annotated[
+        float | None, typer.Option("--cost-from", help="Only those that cost at least so many $")
+    ] = None,
+    cost_to: Annotated[float | None, typer.Option("--cost-to", help="Only those that cost at most so many $")] = None,
     since: Annotated[
         str | None, typer.Option("--since", help="Only those that changed since: 30min, 2h, 7d, or 2026-11-23")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", help="Only those that last changed until then, such as 7d or 2026-11-23")
     ] = None,
     waiting: Annotated[
         bool, typer.Option("--waiting", help="Only those that wait for an answer, with the call")
@@ -53,7 +65,10 @@ def sessions(
         raise RefusedError(f"--status is {status!r}; it must be one of {', '.join(get_args(AgentStatus))}")
     now = SystemClock().now()
     filters: dict[str, Any] = {"user": user, "status": status, "agent": agent, "tag": tag, "waiting": waiting}
-    filters |= {"since": None if since is None else moment_of(since, now), "titles": True}
+    filters |= {"tool": tool, "error": error, "text": text, "titles": True}
+    filters |= {"cost_from": _micros("--cost-from", cost_from), "cost_to": _micros("--cost-to", cost_to)}
+    filters |= {"since": None if since is None else moment_of(since, now)}
+    filters |= {"until": None if until is None else moment_of(until, now, "--until")}
     try:
         found, cursor, damaged, questions = with_client(where, None, _page_reader(filters, limit, after, waiting))
     except NoStoreError:
@@ -68,7 +83,8 @@ def sessions(
     elif found:
         _print_sessions(found, now)
     elif not damaged:
-        narrowed = after is not None or any(value for name, value in filters.items() if name != "titles")
+        chosen = (value for name, value in filters.items() if name != "titles")
+        narrowed = after is not None or any(value not in (None, False) for value in chosen)
         say(f"no sessions {'like that' if narrowed else 'yet'} in {where}")
     if cursor is not None:
         say(f"there are more: --after {cursor}")
@@ -100,7 +116,16 @@ def _page_reader(
     return read
 
 
-def moment_of(text: str, now: float) -> float:
+def _micros(option: str, dollars: float | None) -> int | None:
+    """Return the dollars as micro-dollars. Raises `RefusedError`."""
+    if dollars is None:
+        return None
+    if not 0 <= dollars < float("inf"):
+        raise RefusedError(f"{option} is {dollars}; it must be 0 or more")
+    return round(dollars * 1_000_000)
+
+
+def moment_of(text: str, now: float, option: str = "--since") -> float:
     """Parse a time that the user typed: an age such as `2h`, or a date or time (UTC unless it has an offset). Return Unix
     seconds. Raises `RefusedError`."""
     match = re.fullmatch(r"(\d{1,9})\s*([a-z]+)", text.strip())
@@ -110,7 +135,7 @@ def moment_of(text: str, now: float) -> float:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
         raise RefusedError(
-            f"--since is {text!r}; it must be like 30min, 2h, 7d, 2026-11-23 or 2026-11-23T09:00"
+            f"{option} is {text!r}; it must be like 30min, 2h, 7d, 2026-11-23 or 2026-11-23T09:00"
         ) from None
     return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
 

@@ -33,6 +33,7 @@ from helix.ports.state_store import ABSENT, Check, Key, Operation, Put, Update, 
 from helix.services.claim_input import ClaimInput
 from helix.services.request_heads import head_put
 from helix.services.request_keys import key_put
+from helix.services.session_index import listed_put, moved_put
 
 
 @dataclass(slots=True)
@@ -182,12 +183,6 @@ def operations_of(attempt: Attempt, new: SessionRow, run: RunRow) -> list[Operat
         ops: list[Operation] = [Put(key, new.dump(), ABSENT)]
         if not ask.made:
             ops.append(Check(marker_key(new.session_id), ABSENT))  # no copy is in progress under this id, or died there
-        if new.parent is None:
-            # If the id was not generated for this claim, other callers may claim it too, so a refused claim must not
-            # leave an index entry.
-            ops.append(Put(index_key(new), {"agent_type": new.agent_type}, may_precede=ask.made))
-            if new.user_id and not attempt.engine.placement.indexes_open_runs:  # else the run's entry lists the user
-                ops.append(Put(user_key(new.user_id), {}, may_precede=True))
     else:
         seen = as_claimed(old)
         if ask.mode == "takeover":
@@ -198,6 +193,8 @@ def operations_of(attempt: Attempt, new: SessionRow, run: RunRow) -> list[Operat
             ops.append(end(ended, End("failed", error=CRASHED), now))
         elif old.status in ("interrupted", "paused"):
             ops.append(Update(row_key(new.session_id, run_sort(old.run_id)), set={"status": "superseded"}))
+    if new.parent is None:
+        ops += _index_puts(attempt, new)
     # An id that the caller chose may belong to an older run.
     unused = ask.run_id is None or old is None
     ops.append(Put(row_key(new.session_id, run_sort(run.run_id)), run.dump(), ABSENT, new=unused))
@@ -215,6 +212,21 @@ def operations_of(attempt: Attempt, new: SessionRow, run: RunRow) -> list[Operat
     return [*ops, *ask.extra]
 
 
+def _index_puts(attempt: Attempt, new: SessionRow) -> Iterator[Operation]:
+    """Return the rows that list the root session."""
+    first = next((row.content for place, row in attempt.plan.writes if place == 0 and isinstance(row, UserRow)), None)
+    if attempt.old is not None:
+        yield moved_put(new)
+        if first is not None:  # the claim rewound to the beginning
+            yield listed_put(new, first)
+        return
+    # If the id was not generated for this claim, other callers may claim it too, so a refused claim must not leave an
+    # index entry.
+    yield listed_put(new, first or "", may_precede=attempt.ask.made)
+    if new.user_id and not attempt.engine.placement.indexes_open_runs:  # else the run's entry lists the user
+        yield Put(user_key(new.user_id), {}, may_precede=True)
+
+
 def _message_puts(attempt: Attempt, new: SessionRow) -> Iterator[Operation]:
     old, open_rows = attempt.old, attempt.open_rows
     for index, entry in attempt.plan.writes:
@@ -225,16 +237,6 @@ def _message_puts(attempt: Attempt, new: SessionRow) -> Iterator[Operation]:
         if isinstance(entry, CallRow) and open_rows is not None and old is not None:
             when = as_read(open_rows.calls[index - old.count - 1])
         yield entry_put(new.session_id, new.lineage, index, entry, when)
-
-
-def index_key(session: SessionRow) -> Key:
-    """Return the key of the row that lists a root session under its user. A lost claim may leave such a row without a
-    session."""
-    return Key("sessions", index_partition(session.user_id), session.session_id)
-
-
-def index_partition(user_id: str | None) -> str:
-    return f"index#{user_id or ''}"
 
 
 USERS = "users#"

@@ -107,10 +107,10 @@ async def note_lost(engine: Engine, session: SessionRow, model: str | None, usag
 
 
 async def close_effects(engine: Engine, session: SessionRow, run: RunRow, more: Sequence[Operation]) -> bool | RunRow:
-    """Mark the ended run's effects as done, together with `more` (which has no conditions), and count the run's usage.
-    Return True to the one caller that did it, so usage is reported once. A caller whose transaction got a late response
-    gets False and reports nothing. Return the run's row, and write nothing, if messages were left for the run that
-    `run` does not know of."""
+    """Mark the ended run's effects as done, together with `more`, and count the run's usage. An operation of `more` that
+    is refused is left out. Return True to the one caller that did it, so usage is reported once. A caller whose
+    transaction got a late response gets False and reports nothing. Return the run's row, and write nothing, if messages
+    were left for the run that `run` does not know of."""
     arrived = run.arrived
     spelled: Spelled = {"effects": None, "late_calls": run.late_calls or None, "arrived": arrived or None}
     while run.effects == "open":
@@ -128,8 +128,12 @@ async def close_effects(engine: Engine, session: SessionRow, run: RunRow, more: 
             guard.append(_put(session.session_id, _unheard(run.claim, outcome, run.model, at, **_head(run))))
         used = shares(run, attempts, reported)
         whose = {"agent": session.agent_type, "tenant": session.user_id, "at": at}
-        if await engine.counters.count("effects_done", guard, used, **whose) is None:  # type: ignore[arg-type]
+        index = await engine.counters.count("effects_done", guard, used, **whose)  # type: ignore[arg-type]
+        if index is None:
             return True
+        if 0 < index <= len(more):
+            more = [*more[: index - 1], *more[index:]]
+            continue
         found = await _as_stored(engine, session.session_id, run.run_id)
         if found is None:
             raise RunNotFoundError(f"session {session.session_id!r} has no run {run.run_id!r}")

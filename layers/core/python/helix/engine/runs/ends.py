@@ -57,6 +57,7 @@ from helix.engine.writing import (
 from helix.ports.state_store import ABSENT, Check, Delete, Operation, Put, Update, When
 from helix.services.claim_input import ClaimInput, check_reason
 from helix.services.open_runs import open_run_key, open_run_put
+from helix.services.session_index import facets_put
 
 JUST_S = 1.0
 KEEPING = ("continue", "with_confirmation", "takeover")
@@ -118,11 +119,14 @@ async def _close(engine: Engine, agent: AnyAgent, run: RunContext, row: RunRow, 
     """Start what waits for the end of the run, then mark its effects as done. A message may have been left without the
     knowledge of the worker that ended the run, which the mark is conditional on."""
     done: list[Operation] = [Delete(open_run_key(row.run_id))] if engine.placement.indexes_open_runs else []
+    facets: list[Operation] = []
+    if run.session.parent is None and run.session.run_id == row.run_id:
+        facets = [facets_put(run.session, first_run=row.previous_run_id is None)]
     claimed: Claimed | None = None
     while True:
         if row.arrived and claimed is None:
             claimed = await start_waiting(engine, agent, row.session_id, delivery)
-        closed = await close_effects(engine, run.session, row, done)
+        closed = await close_effects(engine, run.session, row, [*done, *(facets if claimed is None else ())])
         if isinstance(closed, RunRow):
             row = closed
             continue

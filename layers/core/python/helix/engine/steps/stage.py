@@ -35,6 +35,7 @@ from helix.engine.steps.handoff import refuse_handoff
 from helix.engine.steps.views import ViewPlan, context_after
 from helix.engine.writing import End, at_version, checkpoint, end, entry_put, message_put, session_put
 from helix.ports.state_store import Operation, Update
+from helix.services.session_index import with_tools
 
 
 async def stage(run: RunContext, session: SessionRow, answer: ModelAnswer, view: ViewPlan) -> Outcome | None:
@@ -134,6 +135,7 @@ async def _open(run: RunContext, session: SessionRow, plan: StepProcessingPlan, 
         session,
         open=step,
         last=(row.step, row.attempt),
+        tools=with_tools(session.tools, (request.name for request in row.tool_calls)),
         run_steps=session.run_steps + 1,
         misses=session.misses + (1 if plan.missed else 0),
         context=context_after(run, session, row),

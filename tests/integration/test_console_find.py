@@ -1,0 +1,172 @@
+"""The console's filters, saved views, actions on several sessions, and the page of what runs now, in Chromium."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.support.browser import Watched, browsing, go, serious_problems
+from tests.support_run import Gate, a_tool, agent, call, calls, gated
+
+from helix import LocalExecutor, ScriptedModel
+from helix.console.here import serve_console
+from helix.console.server import ConsoleServer
+from helix.core.registry import AgentRegistry
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
+
+
+@asynccontextmanager
+async def desk(*script: Any, scheme: Any = "light") -> AsyncIterator[tuple[Watched, LocalExecutor, Gate]]:
+    """Five sessions: two completed, one failed, one that waits for an approval, and one that runs until the gate opens."""
+    gate = Gate()
+    pay = a_tool("pay", lambda given, ctx: "paid", require_approval=True)
+    clerk, helper = agent("clerk", tools=[pay]), agent("helper")
+    registry = AgentRegistry()
+    registry.register(clerk)
+    registry.register(helper)
+    plan = ["Hello.", "Hi.", ValueError("no"), calls(call("pay")), gated(gate, "Done at last."), *script]
+    async with LocalExecutor(":memory:", model=ScriptedModel(plan), registry=registry) as executor:
+        for n, (who, text, tags) in enumerate(
+            [(helper, "First of north", ["north"]), (helper, "Second of south", ["south"]), (helper, "It fails", [])]
+        ):
+            await (await executor.execute(who, text, session_id=f"s{n}", tags=tags)).result()
+        await (await executor.execute(clerk, "Pay the bill", session_id="s3")).result()
+        await executor.execute(helper, "Work on", session_id="s4")
+        await gate.reached()
+        async with serve_console(executor, "the tests") as service:
+            with ConsoleServer(service) as console:
+                options = {"viewport": {"width": 1100, "height": 900}, "color_scheme": scheme}
+                async with browsing(console, **options) as browser:
+                    yield browser, executor, gate
+                    assert browser.errors == []
+        gate.open()
+
+
+async def titles(page: Any, *expected: str) -> None:
+    """Wait until the list has exactly these sessions."""
+    await page.wait_for_function(
+        "wanted => JSON.stringify([...document.querySelectorAll('.row-title')].map(e => e.textContent)) == wanted",
+        arg=_json(expected),
+    )
+
+
+def _json(texts: tuple[str, ...]) -> str:
+    return "[" + ",".join(f'"{text}"' for text in texts) + "]"
+
+
+ALL = ("Work on", "Pay the bill", "It fails", "Second of south", "First of north")
+
+
+async def test_filters_are_in_the_address_and_views_are_saved() -> None:
+    async with desk() as (browser, _, _gate):
+        page = await browser.page()
+        await titles(page, *ALL)
+        await page.keyboard.press("v")
+        panel = page.get_by_role("region", name="Filters")
+        await panel.get_by_label("Tag").select_option(label="north (1)")
+        await titles(page, "First of north")
+        assert page.url.endswith("#/?tag=north")
+        await page.locator(".row").click()
+        await page.locator("#composer").wait_for()
+        assert page.url.endswith("#/sessions/s0/chat?tag=north"), "links keep the filters"
+        await page.reload()
+        await titles(page, "First of north")
+        await page.keyboard.press("v")
+        await panel.get_by_label("Name of the view").fill("The north")
+        await panel.get_by_role("button", name="Save view").click()
+        await page.get_by_role("list", name="Filters in use").get_by_role("button", name="Tag: north").click()
+        await titles(page, *ALL)
+        await panel.get_by_label("Tool").select_option(label="pay (1)")
+        await titles(page, "Pay the bill")
+        await page.go_back()
+        await titles(page, *ALL)
+        await page.get_by_role("button", name="Failed", exact=True).click()
+        await titles(page, "It fails")
+        assert page.url.endswith("?status=failed")
+        await page.reload()
+        await titles(page, "It fails")
+        await page.keyboard.press("v")
+        await page.get_by_role("list", name="Saved views").get_by_role("button", name="The north", exact=True).click()
+        await titles(page, "First of north")
+        await panel.get_by_role("button", name="Clear all").click()
+        await page.locator("#search").fill("OF south")
+        await titles(page, "Second of south")
+        assert page.url.endswith("?text=OF+south")
+        await go(page, "?status=nonsense")
+        await page.locator(".sidebar").get_by_role("alert").get_by_text("status").first.wait_for()
+
+
+async def test_several_sessions_are_stopped_and_deleted_each_with_its_result() -> None:
+    async with desk() as (browser, executor, _):
+        page = await browser.page()
+        await titles(page, *ALL)
+        await page.keyboard.press("s")
+        await page.get_by_role("checkbox", name="Select Work on").check()
+        await page.get_by_role("checkbox", name="Select It fails").check()
+        bulk = page.get_by_role("region", name="Selected sessions")
+        await bulk.get_by_text("2 sessions selected").wait_for()
+        await bulk.get_by_role("button", name="Delete").click()
+        dialog = page.get_by_role("dialog", name="Delete 2 sessions?")
+        assert await executor.sessions.exists("s2"), "nothing is deleted before it is confirmed"
+        await dialog.get_by_role("button", name="Delete").click()
+        await dialog.get_by_text("2 of 2 done, 1 refused").wait_for()
+        rows = dialog.get_by_role("listitem")
+        assert "Deleted" in await rows.filter(has_text="It fails").inner_text()
+        assert "running" in await rows.filter(has_text="Work on").inner_text()
+        await dialog.get_by_role("button", name="Close").last.click()
+        await titles(page, "Work on", "Pay the bill", "Second of south", "First of north")
+        assert not await executor.sessions.exists("s2") and await executor.sessions.exists("s4")
+        await bulk.get_by_text("1 session selected").wait_for()
+        await bulk.get_by_role("button", name="Stop").click()
+        dialog = page.get_by_role("dialog", name="Stop 1 session?")
+        await dialog.get_by_role("button", name="Stop").click()
+        await dialog.get_by_text("Asked to stop").wait_for()
+        await dialog.get_by_role("button", name="Close").last.click()
+        await page.get_by_role("button", name="Stopped").click()
+        await titles(page, "Work on")
+
+
+async def test_what_runs_now_is_shown_and_kept_fresh() -> None:
+    async with desk() as (browser, _, gate):
+        page = await browser.page()
+        await page.locator(".row").first.wait_for()
+        await page.keyboard.press("l")
+        await page.get_by_text("1 running, 1 waiting for a person").wait_for()
+        assert await page.title() == "Running now · Helix"
+        table = page.get_by_role("region", name="Sessions that run or wait")
+        running = table.get_by_role("row").filter(has_text="Work on")
+        await running.get_by_text("Running", exact=True).wait_for()
+        elapsed = await running.locator(".number").last.inner_text()
+        await page.wait_for_function(
+            "old => document.querySelector('main tbody .number:last-child').textContent != old", arg=elapsed
+        )
+        await table.get_by_role("row").filter(has_text="Pay the bill").get_by_text("Waiting", exact=True).wait_for()
+        gate.open()
+        await page.get_by_text("0 running, 1 waiting for a person").wait_for()
+        await table.get_by_role("link", name="Pay the bill").click()
+        await page.get_by_role("form", name="Approve this call? pay").wait_for()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_nothing_is_a_problem_for_people_with_disabilities(scheme: str) -> None:
+    async with desk(scheme=scheme) as (browser, _, _gate):
+        page = await browser.page("?agent=helper&cost_to=5")
+        await titles(page, "Work on", "It fails", "Second of south", "First of north")
+        await page.keyboard.press("v")
+        await page.get_by_role("region", name="Filters").get_by_label("Tag").wait_for()
+        await page.keyboard.press("s")
+        await page.get_by_role("checkbox").first.check()
+        assert await serious_problems(page) == []
+        await page.get_by_role("region", name="Selected sessions").get_by_role("button", name="Stop").click()
+        await page.get_by_role("dialog").get_by_text("It can be resumed").wait_for()
+        assert await serious_problems(page) == []
+        await page.keyboard.press("Escape")
+        await go(page, "live")
+        await page.get_by_text("1 running, 1 waiting").wait_for()
+        assert await serious_problems(page) == []
+        await page.keyboard.press("?")
+        await page.get_by_role("dialog").get_by_text("Filters and saved views").wait_for()
+        assert await serious_problems(page) == []
