@@ -26,6 +26,7 @@ from helix.core.session_requests import (
     GetCheckpoint,
     GetContext,
     GetCost,
+    GetExecutions,
     GetSession,
     GetStep,
     ListCheckpoints,
@@ -119,6 +120,7 @@ AnyRequest: TypeAlias = (
     | GetStep
     | GetContext
     | GetCost
+    | GetExecutions
     | GetBudgets
     | ChangeBudget
     | GetUsage

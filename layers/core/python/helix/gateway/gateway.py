@@ -29,13 +29,14 @@ from helix.core.session_requests import (
     GetCheckpoint,
     GetContext,
     GetCost,
+    GetExecutions,
     GetSession,
     GetStep,
     ListCheckpoints,
     ListSessions,
     ReadRows,
 )
-from helix.gateway import actions, files, money, reads, steps
+from helix.gateway import actions, executions, files, money, reads, steps
 from helix.gateway.actions import ConnectionGoneError
 from helix.gateway.authoriser import prefix_of
 from helix.gateway.backend import OPERATOR, Backend
@@ -194,6 +195,7 @@ ACTS: Final[dict[type[AnyRequest], Act]] = {
     GetStep: steps.get_step,
     GetContext: reads.get_context,
     GetCost: money.get_cost,
+    GetExecutions: executions.get_executions,
     GetBudgets: money.get_budgets,
     ChangeBudget: money.change_budget,
     GetUsage: money.get_usage,
