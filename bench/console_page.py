@@ -1,8 +1,8 @@
-"""Measure the console's page in Chromium on long lists, long sessions and a fast stream: first content, frames, input,
-memory.
+"""Measure the console's page in Chromium on long lists, long sessions and traces, and a fast stream: first content, frames,
+input, memory.
 
-    python bench/console_page.py                 prints the table and saves it to bench/results/ (three minutes)
-    python bench/console_page.py --only list     one of list, session, stream; saves nothing
+    python bench/console_page.py                 prints the table and saves it to bench/results/ (six minutes)
+    python bench/console_page.py --only list     one of list, session, trace, stream; saves nothing
 
 The server is `helix console`'s on SQLite, in a process of its own. Playwright drives Debian's Chromium. Needs the package
 `playwright` and a `chromium` on the path.
@@ -10,6 +10,9 @@ The server is `helix console`'s on SQLite, in a process of its own. Playwright d
 First content: the time from the start of the navigation to the frame that shows the first row or the newest answer. Frames:
 measured while a script scrolls by a fixed distance in each frame; the longest is the longest time between two. Input: the
 longest event that `PerformanceObserver` reports while keys are typed (INP). Heap: the used heap after a collection.
+
+The trace of 10,000 steps is that of a run whose 100 steps each ask a sub-agent, which takes 99 steps: one session of 10,000
+steps takes a quarter of an hour to make. The trace of 2,000 steps is that of the long session, without sub-agents.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from helix import Agent, LLMConfig, LocalExecutor, ScriptedModel, tool
+from pydantic import BaseModel
+
+from helix import Agent, LLMConfig, LocalExecutor, ScriptedModel, create_sub_agent_tool, tool
 from helix.console.here import serve_console
 from helix.console.server import ConsoleServer
 from helix.core.registry import AgentRegistry
@@ -35,6 +40,7 @@ from helix.ports.model import LLMGenerateInput
 
 HERE = Path(__file__).parent
 SESSIONS, STEPS, RATE = 5_000, 2_000, 1_000
+ASKED, STEPS_EACH = 100, 99
 SECONDS = int(os.environ.get("STREAM_SECONDS", "60"))
 OLD = 1234
 SCROLL_S, ROW_PX, ITEM_PX = 6, 60, 90
@@ -90,6 +96,7 @@ new PerformanceObserver((list) => {
   for (const one of list.getEntries()) if (one.interactionId || one.name === "input") window.events.push(one.duration);
 }).observe({ type: "event", durationThreshold: 16 });
 """
+ALL_READ = "() => document.querySelector('.trace-count') && !document.querySelector('.trace-reading')"
 
 
 @tool
@@ -116,6 +123,29 @@ class Speaker:
 
 def helper() -> Agent[Any, Any]:
     return Agent(name="helper", system_prompt="Help.", tools=[look], llm_config=LLMConfig(model="none"), max_steps=None)
+
+
+class Question(BaseModel):
+    place: str
+
+
+def boss() -> Agent[Any, Any]:
+    config = LLMConfig(model="none")
+    clerk = Agent(name="clerk", system_prompt="Help.", tools=[look], llm_config=config, max_steps=None)
+    tools = [create_sub_agent_tool(clerk, Question, description="Ask the clerk.")]
+    return Agent(name="boss", system_prompt="Ask.", tools=tools, llm_config=config, max_steps=None)
+
+
+async def seed_trace(path: str, asked: int, steps: int) -> str:
+    """Return the id of a session whose steps each ask a sub-agent, which takes this many steps."""
+    usage = {"prompt_tokens": 900, "completion_tokens": 30, "cached_tokens": 600, "cost_micros": 400}
+    work = {"content": "I look.", "tool_calls": [{"name": "look", "arguments": {"place": "the hall"}}], "usage": usage}
+    ask = {"tool_calls": [{"name": "subagent__clerk", "arguments": {"place": "the hall"}}], "usage": usage}
+    plan = {"boss": [*[ask] * asked, "That was all."], "clerk": [*[work] * (steps - 1), "Four kettles."] * asked}
+    async with LocalExecutor(path, model=ScriptedModel(plan, record=False)) as executor:
+        handle = await executor.execute(boss(), "Where are all the kettles?")
+        await handle.result()
+        return handle.session_id
 
 
 async def seed(path: str, sessions: int, steps: int) -> str:
@@ -178,6 +208,15 @@ class Page:
         await self.page.wait_for_timeout(300)
         return float(await self.page.evaluate("Math.max(0, ...window.events)"))
 
+    async def press(self, which: str, key: str, times: int) -> float:
+        """Return the milliseconds of the slowest event."""
+        await self.page.evaluate(INPUT)
+        await self.page.focus(which)
+        for _ in range(times):
+            await self.page.keyboard.press(key, delay=40)
+        await self.page.wait_for_timeout(300)
+        return float(await self.page.evaluate("Math.max(0, ...window.events)"))
+
     async def heap(self) -> float:
         """Return the MB in use after a collection."""
         session = await self.page.context.new_cdp_session(self.page)
@@ -227,6 +266,29 @@ async def long_session(page: Page, session_id: str) -> list[tuple[str, str]]:
     ]
 
 
+async def long_trace(page: Page, session_id: str) -> list[tuple[str, str]]:
+    first = await page.open(f"sessions/{session_id}/timeline", ".step-row")
+    await page.page.wait_for_function(ALL_READ, timeout=300_000)
+    read = await page.page.evaluate("performance.now()")
+    await page.page.get_by_role("button", name="Unfold all").click()
+    fps = await page.scroll(".trace-tree", ROW_PX)
+    rows = await page.page.locator(".trace-row").count()
+    begun = time.monotonic()
+    await page.page.get_by_role("button", name="Slow", exact=True).click()
+    await page.page.locator(".trace-count").get_by_text(" of ").wait_for()
+    filtered = time.monotonic() - begun
+    slowest = await page.press(".trace-tree", "ArrowDown", 20)
+    return [
+        ("first content", f"{first:.2f} s"),
+        ("all steps are read", f"{read / 1000:.1f} s"),
+        ("scrolling, all unfolded", fps),
+        ("rows in the page after scrolling", f"{rows:,}"),
+        ("the slow steps", f"{filtered:.2f} s"),
+        ("arrow keys", f"{slowest:.0f} ms"),
+        ("heap", f"{await page.heap():.0f} MB"),
+    ]
+
+
 async def fast_stream(page: Page) -> list[tuple[str, str]]:
     await page.open("new/helper", "#composer")
     await page.page.fill("#composer", "Speak.")
@@ -268,6 +330,7 @@ async def measure(only: str | None) -> list[str]:
 
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/helix.db"
+        traced = await seed_trace(path, ASKED, STEPS_EACH) if only in (None, "trace") else ""
         session_id = await seed(path, SESSIONS if only in (None, "list") else 3, STEPS if only != "list" else 3)
         async with served(path) as address, async_playwright() as running:
             browser = await running.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
@@ -281,6 +344,9 @@ async def measure(only: str | None) -> list[str]:
                 found[f"{SESSIONS:,} sessions"] = await long_list(await page())
             if only in (None, "session"):
                 found[f"a session of {STEPS:,} steps"] = await long_session(await page(), session_id)
+            if only in (None, "trace"):
+                found[f"the trace of {STEPS:,} steps"] = await long_trace(await page(), session_id)
+                found[f"the trace of {ASKED * (STEPS_EACH + 1):,} steps"] = await long_trace(await page(), traced)
             if only in (None, "stream"):
                 found[f"{RATE:,} chunks a second"] = await fast_stream(await page())
             await browser.close()

@@ -159,6 +159,7 @@ async def test_a_branch_from_a_step_and_the_two_beside_each_other(
         handle = await client.run("talker", plan(*steps, say("Both are found.")))
         await handle.result(WAIT_S)
         page = await browser.page(f"sessions/{handle.session_id}/timeline")
+        await page.locator(".step-row").first.click()
         await page.get_by_role("button", name="Branch from here, step 1").click()
         dialog = page.get_by_role("dialog")
         await dialog.get_by_label("First message").fill(plan(use(call("add", amount=3)), say("Another way.")))
@@ -197,6 +198,7 @@ async def test_a_worker_that_dies_leaves_an_attempt_that_is_shown(
         await page.get_by_text("discarded", exact=True).first.wait_for(timeout=120_000)
         assert (await handle.result(120)).status == "completed"
     await page.locator(".span.committed").first.wait_for()
+    await page.locator(".span.discarded").first.click()
     await page.locator(".bought summary").first.click()
     await page.get_by_text("its worker died").first.wait_for()
 

@@ -172,8 +172,8 @@ async def test_a_long_session_is_read_and_drawn_in_pieces(tmp_path: Path) -> Non
         await page.locator(".earlier").wait_for(state="detached")
         assert await page.locator(".call-state.done").count() == STEPS, "results meet their calls on another page"
         await go(page, f"sessions/{handle.session_id}/timeline")
-        await page.locator("h3", has_text=f"Step {STEPS + 1}").wait_for()
-        assert await page.locator(".step-row").count() <= 100
+        await page.locator(".step-row", has_text=f"Step {STEPS + 1}").wait_for()
+        assert await page.locator(".trace-row").count() <= 100
 
 
 async def test_a_link_to_an_old_call_reads_back_to_it(tmp_path: Path) -> None:

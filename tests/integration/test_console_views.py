@@ -33,9 +33,10 @@ async def test_a_summary_is_folded_in_the_chat_and_on_the_timeline(tmp_path: Pat
         await page.keyboard.press("Enter")
         await shows(page, LAST)
         session_id = str(page.url).partition("#/sessions/")[2].split("/")[0]
-        for view in (".item.notice", ".step-row"):
-            if view == ".step-row":
+        for view in (".item.notice", ".trace-detail"):
+            if view == ".trace-detail":
                 await go(page, f"sessions/{session_id}/timeline")
+                await page.locator(".view-row").first.click()
             line = page.locator(f"{view} details").get_by_text("The model now sees a summary in place of the first")
             text = page.locator(f"{view} details").get_by_text(SUMMARY)
             await line.wait_for()
@@ -53,7 +54,7 @@ async def test_a_clearing_is_a_line_in_the_chat_and_on_the_timeline(tmp_path: Pa
         await shows(page, "Old tool results were cleared from the model's context.")
         session_id = str(page.url).partition("#/sessions/")[2].split("/")[0]
         await go(page, f"sessions/{session_id}/timeline")
-        await page.locator(".step-row").get_by_text("Old tool results were cleared").first.wait_for()
+        await page.locator(".view-row").get_by_text("Old tool results were cleared").first.wait_for()
 
 
 def prompt(state: Any) -> str:
@@ -71,9 +72,9 @@ async def test_the_timeline_shows_what_the_model_was_asked(tmp_path: Path) -> No
         await shows(page, LAST)
         session_id = str(page.url).partition("#/sessions/")[2].split("/")[0]
         await go(page, f"sessions/{session_id}/timeline")
-        asked = page.locator(".asked").last
-        await asked.get_by_text("What the model was asked").click()
-        body = asked.locator(".asked-body")
+        await page.locator(".step-row").last.click()
+        await page.get_by_role("tab", name="Payload").click()
+        body = page.locator(".asked-body")
         await body.get_by_text("You look at things.").wait_for()
         facts = " ".join((await body.locator(".facts").inner_text()).split())
         for fact in (
@@ -87,10 +88,11 @@ async def test_the_timeline_shows_what_the_model_was_asked(tmp_path: Path) -> No
         hidden = (await executor.sessions.get_context(session_id, STEPS)).hidden
         assert hidden and f"{hidden} hidden and 0 results cleared" in facts
         await body.get_by_text("Look at something long.").click()
-        assert "number" in await body.get_by_label("Arguments of the tool look").inner_text()
+        assert "number" in await body.get_by_role("group", name="Arguments of the tool look").inner_text()
         await body.get_by_text("as shown to the model").click()
-        await body.locator("ol.asked-list > li").first.wait_for()
-        shown = await body.locator("ol.asked-list > li").all_inner_texts()
+        messages = body.locator("details > ol.asked-list > li")
+        await messages.first.wait_for()
+        shown = await messages.all_inner_texts()
         assert SUMMARY in shown[0] and "700" not in shown[0] and "calls look" in " ".join(shown)
         for scheme in ("light", "dark"):
             await page.emulate_media(color_scheme=scheme)
@@ -112,6 +114,7 @@ async def test_a_step_without_a_recorded_request_says_so(tmp_path: Path) -> None
         heads = await executor.store.query("sessions", session_id, start="q#", end="q$")
         await executor.store.transact("lose", [Delete(row.key) for row in heads])
         await go(page, f"sessions/{session_id}/timeline")
-        await page.get_by_text("What the model was asked").click()
+        await page.locator(".step-row").first.click()
+        await page.get_by_role("tab", name="Payload").click()
         await page.locator(".asked-body").get_by_text("The request of this step was not recorded.").wait_for()
         assert heads and not await page.get_by_text("Count them.").count()

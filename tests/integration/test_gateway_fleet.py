@@ -18,6 +18,7 @@ from helix.client import HelixClient
 from helix.core.delivery import Delivery
 from helix.core.errors import AgentNotFoundError, BudgetExceededError, InvalidInputError, NotAllowedError
 from helix.core.health import HealthCheck
+from helix.core.json import JsonObject
 from helix.core.resources import ResourceConfig
 from helix.core.scaling import ScalingDecision
 from helix.fleet.budgets import BudgetManager
@@ -195,3 +196,37 @@ async def test_a_budget_that_stopped_a_run_is_raised_and_the_run_goes_on(
         }
         listed: Any = (await ada.get_budgets(handle.session_id))["budgets"]
         assert {one["scope"]: one["limit"] for one in listed}["global"] == 2.25, "operators see shared amounts"
+
+
+async def test_an_operator_finds_the_executions_and_the_log_of_a_run(
+    executor: LocalExecutor, service: LoopbackGateway
+) -> None:
+    async with client(service, await key_for(executor, "ada", operator=True)) as ada:
+        handle = await ada.run("helper", "hi")
+        await handle.result(PATIENCE_S)
+        place: JsonObject = {"session_id": handle.session_id}
+        found = await ada.ask("get_executions", place)
+        assert found == {
+            "session_id": handle.session_id,
+            "run_id": handle.run_id,
+            "stage": None,
+            "executions": [],
+            "log_groups": None,
+            "logs_url": None,
+        }
+        backend = service.gateway.backend
+        backend.stage, backend.machine = (
+            "blue",
+            "arn:aws:states:eu-west-1:123456789012:stateMachine:helix-blue-{profile}",
+        )
+        found = await ada.ask("get_executions", place)
+        check_frame({"v": 1, "type": "reply", "id": "r", "action": "get_executions", "result": found})
+        arn = f"arn:aws:states:eu-west-1:123456789012:execution:helix-blue-default:{handle.run_id}"
+        home = "https://eu-west-1.console.aws.amazon.com"
+        url = f"{home}/states/home?region=eu-west-1#/v2/executions/details/{arn}"
+        assert found["executions"] == [{"part": 1, "arn": arn, "url": url}]
+        groups = "$3FlogGroupNameFilter$3D%2Faws%2Flambda%2Fhelix-blue-"
+        assert found["logs_url"] == f"{home}/cloudwatch/home?region=eu-west-1#logsV2:log-groups{groups}"
+        assert (await ada.authenticate(await key_for(executor, "ada")))["operator"] is False
+        with pytest.raises(NotAllowedError, match="for operators"):
+            await ada.ask("get_executions", place)

@@ -30,6 +30,7 @@ OF_A_SESSION: dict[str, dict[str, Any]] = {
     "get_step": {"step": 1},
     "get_context": {"step": 1},
     "get_cost": {},
+    "get_executions": {},
     "get_budgets": {},
     "read_stream": {},
     "read_rows": {"stream": True},

@@ -32,6 +32,7 @@ from helix.core.errors import InvalidInputError
 from helix.core.handles import AgentExecutionHandle
 from helix.core.wire import StreamMessage
 from helix.services.run_stream import RUN, RunStream
+from helix.sessions import snapshots
 from helix.stream.handler import create_resumable_stream_handler
 from helix.stream.reader import create_reader
 from helix.stream.state import Snapshot, StreamProjector, create_state_projection
@@ -297,3 +298,23 @@ async def test_text_arrives_whole_whatever_its_pieces(quick_world: World, size: 
     executor = quick_world.executor(ScriptedModel([text], delta_chars=size))
     _, result, chunks = await play(executor, agent())
     assert text_of(chunks) == result.output == text
+
+
+async def test_a_snapshot_of_a_long_run_reads_only_the_end_of_its_stream(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "PAGE", 20)
+    tick = a_tool("tick", lambda given, ctx: "tock")
+    executor = world.executor([*[calls(call("tick"))] * 40, "Done."])
+    _, result, _ = await play(executor, agent(tools=[tick], max_steps=None), "go")
+    whole = await executor.streams.read(result.session_id, 0)
+    read, afters = executor.streams.read, list[int]()
+
+    async def counted(stream_id: str, after: int = 0, limit: int = 1000) -> list[StreamMessage]:
+        afters.append(after)
+        return await read(stream_id, after, limit)
+
+    monkeypatch.setattr(executor.streams, "read", counted)
+    snapshot = await executor.get_snapshot(result.session_id, newest=1)
+    newest = [m.sequence for m in whole if (m.chunk or {}).get("type") == "checkpoint_created"][-1]
+    assert snapshot.sequence == newest and afters and min(afters) >= len(whole) - 20 > 100

@@ -9,6 +9,7 @@ type Formula = (tex: string, block: boolean) => string | undefined;
 
 interface Extras {
   timeline: typeof import("./timelineview.tsx");
+  state: typeof import("./stateview.tsx");
   cost: typeof import("./costview.tsx");
   fleet: typeof import("./fleetview.tsx");
   compare: typeof import("./compare.tsx");
@@ -26,6 +27,7 @@ export type Extra = keyof Extras;
 
 const loaders: { [K in keyof Extras]: () => Promise<Extras[K]> } = {
   timeline: () => import("./timelineview.tsx"),
+  state: () => import("./stateview.tsx"),
   cost: () => import("./costview.tsx"),
   fleet: () => import("./fleetview.tsx"),
   compare: () => import("./compare.tsx"),

@@ -113,9 +113,12 @@ export function Icon({ name }: { name: string }) {
 }
 
 /** Puts a text on the clipboard. */
-export function Copy({ of, label }: { of: string; label: string }) {
+export const Copy = ({ of, label }: { of: string; label: string }) => <CopyLater of={() => of} label={label} />;
+
+/** Puts a text on the clipboard that is made when it is wanted. */
+export function CopyLater({ of, label }: { of: () => string; label: string }) {
   const [done, setDone] = useState(false);
-  const copy = () => navigator.clipboard.writeText(of).then(() => setDone(true));
+  const copy = () => navigator.clipboard.writeText(of()).then(() => setDone(true));
   return (
     <button class="small plain" onClick={() => void copy()} onBlur={() => setDone(false)} aria-label={label} title={label}>
       {done ? "Copied" : "Copy"}

@@ -11,9 +11,9 @@ import { Dialog, Empty, Icon, Problem, Status, Text } from "./pieces.tsx";
 import { go, link, type Tab, TABS } from "./route.ts";
 import { opened, type OpenSession } from "./session.ts";
 import type { Asked } from "./sessionmenu.tsx";
-import { StateView } from "./stateview.tsx";
 
 type Timelines = typeof import("./timelineview.tsx");
+type States = typeof import("./stateview.tsx");
 type Costs = typeof import("./costview.tsx");
 type Menus = typeof import("./sessionmenu.tsx");
 
@@ -56,7 +56,7 @@ export function SessionView({ id, tab, call }: { id: string; tab: Tab; call: str
       <div class={`panel ${tab}`} id="panel" role="tabpanel" aria-labelledby={`tab-${tab}`}>
         {tab === "chat" && <Chat session={session} target={call} />}
         {tab === "timeline" && <Timeline session={session} branch={setBranching} attempt={attempt} target={call} />}
-        {tab === "state" && <StateView session={session} />}
+        {tab === "state" && <State session={session} />}
         {tab === "cost" && <Cost session={session} attempt={attempt} />}
       </div>
       <p class="unseen" aria-live="polite">
@@ -82,6 +82,11 @@ function titleOf(session: OpenSession): string {
 function Timeline(given: Parameters<Timelines["TimelineView"]>[0]) {
   const view = extra("timeline");
   return view ? <view.TimelineView {...given} /> : <Loading name="timeline" />;
+}
+
+function State(given: Parameters<States["StateView"]>[0]) {
+  const view = extra("state");
+  return view ? <view.StateView {...given} /> : <Loading name="state" />;
 }
 
 function Cost(given: Parameters<Costs["CostView"]>[0]) {

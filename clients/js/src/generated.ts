@@ -1632,6 +1632,7 @@ export interface Requests {
   get_checkpoint: GetCheckpoint;
   get_context: GetContext;
   get_cost: GetCost;
+  get_executions: GetExecutions;
   get_file: GetFile;
   get_fleet: GetFleet;
   get_session: GetSession;
@@ -2107,6 +2108,34 @@ export interface GetCost {
    * The client's id for the request. The reply or error repeats it.
    */
   id: string;
+  /**
+   * The session that the request is about.
+   */
+  session_id: string;
+  /**
+   * The version of the protocol.
+   */
+  v: 1;
+}
+/**
+ * Return the executions in Step Functions that carry out a run, and where its log is. Operators only.
+ *
+ * Result: `{"session_id", "run_id", "stage", "executions", "log_groups", "logs_url"}`. On a developer's machine there
+ * is no stage, and no execution.
+ */
+export interface GetExecutions {
+  /**
+   * The name of this action.
+   */
+  action: "get_executions";
+  /**
+   * The client's id for the request. The reply or error repeats it.
+   */
+  id: string;
+  /**
+   * The run. None: the session's current or last run.
+   */
+  run_id?: string | null;
   /**
    * The session that the request is about.
    */
@@ -2942,6 +2971,7 @@ export interface Replies {
   get_checkpoint: CheckpointFound;
   get_context: ContextFound;
   get_cost: CostFound;
+  get_executions: ExecutionsFound;
   get_file: FileAddress;
   get_fleet: FleetFound;
   get_session: SessionFound;
@@ -3912,6 +3942,52 @@ export interface CostLine {
    * The billed item: a model's name and the outcome, a tool's name, or an AWS function or kind of request.
    */
   what: string;
+}
+/**
+ * The result of `get_executions`. AWS deletes an execution 90 days after its end, and the addresses stay.
+ */
+export interface ExecutionsFound {
+  /**
+   * The executions, oldest first. Only the last one if the run changed to another agent's functions. Empty without a stage.
+   */
+  executions: Execution[];
+  /**
+   * The beginning of the names of the stage's log groups. None without a stage.
+   */
+  log_groups: string | null;
+  /**
+   * The address of these log groups in the AWS console. None without a stage or a known console.
+   */
+  logs_url: string | null;
+  /**
+   * The run that the executions carry out.
+   */
+  run_id: string;
+  /**
+   * The requested session.
+   */
+  session_id: string;
+  /**
+   * The name of the stage, for `helix logs --stage`. None on a developer's machine.
+   */
+  stage: string | null;
+}
+/**
+ * An execution in Step Functions. A long run is carried out by several, one after the other.
+ */
+export interface Execution {
+  /**
+   * The ARN of the execution.
+   */
+  arn: string;
+  /**
+   * The number of the execution within its run, starting at 1.
+   */
+  part: number;
+  /**
+   * The address in the AWS console. None in a partition without a known console.
+   */
+  url: string | null;
 }
 /**
  * The result of `get_file`.

@@ -27,6 +27,7 @@ from helix.core.session_requests import (
     GetCheckpoint,
     GetContext,
     GetCost,
+    GetExecutions,
     GetSession,
     GetStep,
     ListCheckpoints,
@@ -122,6 +123,7 @@ AnyRequest: TypeAlias = (
     | GetStep
     | GetContext
     | GetCost
+    | GetExecutions
     | GetBudgets
     | ChangeBudget
     | GetUsage

@@ -266,6 +266,35 @@ class CheckpointDiff(Record):
     """The number of messages that only `before` has, because the session was rewound."""
 
 
+class Execution(Record):
+    """An execution in Step Functions. A long run is carried out by several, one after the other."""
+
+    part: int
+    """The number of the execution within its run, starting at 1."""
+    arn: str
+    """The ARN of the execution."""
+    url: str | None
+    """The address in the AWS console. None in a partition without a known console."""
+
+
+class ExecutionsFound(Record):
+    """The result of `get_executions`. AWS deletes an execution 90 days after its end, and the addresses stay."""
+
+    session_id: str
+    """The requested session."""
+    run_id: str
+    """The run that the executions carry out."""
+    stage: str | None
+    """The name of the stage, for `helix logs --stage`. None on a developer's machine."""
+    executions: list[Execution]
+    """The executions, oldest first. Only the last one if the run changed to another agent's functions. Empty without a
+    stage."""
+    log_groups: str | None
+    """The beginning of the names of the stage's log groups. None without a stage."""
+    logs_url: str | None
+    """The address of these log groups in the AWS console. None without a stage or a known console."""
+
+
 class RowPage(Record):
     """The result of `read_rows`."""
 

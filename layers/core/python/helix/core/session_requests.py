@@ -181,6 +181,19 @@ class GetCost(SessionRequest):
     """The name of this action."""
 
 
+class GetExecutions(SessionRequest):
+    """Return the executions in Step Functions that carry out a run, and where its log is. Operators only.
+
+    Result: `{"session_id", "run_id", "stage", "executions", "log_groups", "logs_url"}`. On a developer's machine there
+    is no stage, and no execution.
+    """
+
+    action: Literal["get_executions"]
+    """The name of this action."""
+    run_id: RunId | None = None
+    """The run. None: the session's current or last run."""
+
+
 class ReadRows(SessionRequest):
     """Read a page of the stored rows of a session, or of its stream.
 

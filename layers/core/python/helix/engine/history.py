@@ -32,7 +32,7 @@ from helix.engine.missing import RowMissingError, StateMissingError, staged_answ
 from helix.engine.pending import Place, fill_pending
 from helix.engine.seen import Newest, Seen
 from helix.engine.session_cache import Conversation, SessionCache
-from helix.ports.state_store import Key, StateStore, Value
+from helix.ports.state_store import Key, Row, StateStore, Value
 from helix.services.budget_rows import BudgetChanges
 
 SWEPT_RUNS = 5
@@ -163,7 +163,18 @@ class History:
 
     async def entries(self, session_id: str, row: LineageRow, start: int, count: int) -> list[AnyEntry]:
         """Return rows `start` to `count` of the lineage. Raises `RowMissingError` if one is missing."""
-        found: list[AnyEntry] = []
+        rows = await self._rows(session_id, row, start, count)
+        return [parse_entry(session_id, r.key.sort, r.value) for r in rows]
+
+    async def sub_agent_calls(self, session_id: str, row: LineageRow, count: int) -> list[CallRow]:
+        """Return the calls of sub-agents among the first `count` rows of the lineage. Other rows are not parsed, because
+        a long history has many. Raises `RowMissingError`."""
+        rows = [r for r in await self._rows(session_id, row, 0, count) if r.value.get("child") is not None]
+        entries = (parse_entry(session_id, r.key.sort, r.value) for r in rows)
+        return [entry for entry in entries if isinstance(entry, CallRow)]
+
+    async def _rows(self, session_id: str, row: LineageRow, start: int, count: int) -> list[Row]:
+        found: list[Row] = []
         for owner, first, end in find_spans(row, start, count):
             rows = await self.store.query(
                 "sessions",
@@ -176,7 +187,7 @@ class History:
                 raise RowMissingError(
                     f"session {session_id!r}: {end - first - len(rows)} messages of lineage {owner} are missing"
                 )
-            found.extend(parse_entry(session_id, r.key.sort, r.value) for r in rows)
+            found.extend(rows)
         return found
 
     async def read_messages(self, session_id: str, row: LineageRow, start: int, count: int) -> list[AnyMessage]:

@@ -41,8 +41,9 @@ def index_entry(user: str | None, session_id: str) -> Key:
 
 class Backend:
     """The backend of a process. registry: the agents that clients may name, by default the executor's. streaming: the
-    setting of the deployed stage. None on a developer's machine, where no platform costs arise. served_files: the server
-    of uploads and downloads, for stores that are not in S3."""
+    setting of the deployed stage. None on a developer's machine, where no platform costs arise. stage, machine: the name
+    of the stage and the ARN of its state machines, as in `CloudSettings`. None and "" on a developer's machine.
+    served_files: the server of uploads and downloads, for stores that are not in S3."""
 
     operates: ClassVar[bool] = False
     """Whether all callers are operators."""
@@ -57,9 +58,12 @@ class Backend:
         registry: AgentRegistry | None = None,
         clock: Clock | None = None,
         streaming: str | None = None,
+        stage: str | None = None,
+        machine: str = "",
         served_files: LoopbackFiles | None = None,
     ) -> None:
         self.streaming, self.served_files = streaming, served_files
+        self.stage, self.machine = stage, machine
         self.executor, self.sockets, self.authoriser = executor, sockets, authoriser
         self.clock, self.ids = clock or executor.engine.clock, executor.engine.ids
         self.connections = connections or Connections(executor.store, self.clock)

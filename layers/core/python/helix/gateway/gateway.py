@@ -30,6 +30,7 @@ from helix.core.session_requests import (
     GetCheckpoint,
     GetContext,
     GetCost,
+    GetExecutions,
     GetSession,
     GetStep,
     ListCheckpoints,
@@ -37,7 +38,7 @@ from helix.core.session_requests import (
     ReadRows,
     Rename,
 )
-from helix.gateway import actions, files, money, reads, steps
+from helix.gateway import actions, executions, files, money, reads, steps
 from helix.gateway.actions import ConnectionGoneError
 from helix.gateway.authoriser import prefix_of
 from helix.gateway.backend import OPERATOR, Backend
@@ -197,6 +198,7 @@ ACTS: Final[dict[type[AnyRequest], Act]] = {
     GetStep: steps.get_step,
     GetContext: reads.get_context,
     GetCost: money.get_cost,
+    GetExecutions: executions.get_executions,
     GetBudgets: money.get_budgets,
     ChangeBudget: money.change_budget,
     GetUsage: money.get_usage,

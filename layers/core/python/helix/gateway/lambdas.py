@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from helix.core.delivery import Delivery
     from helix.gateway.backend import Backend
     from helix.gateway.gateway import Gateway
-    from helix.ports.sockets import Posted
+    from helix.ports.sockets import Posted, Sockets
+    from helix.runtime.executor import Executor
 
 Json = dict[str, Any]
 logger = get_logger("helix.gateway")
@@ -192,8 +193,7 @@ def gateway(app: Application) -> Gateway:
     from helix.gateway.backend import Backend
     from helix.gateway.gateway import Gateway
 
-    backend = Backend(app.executor, app.sockets, authoriser(app), clock=app.clock, streaming=app.settings.streaming)
-    return Gateway(backend, count=log_outcome)
+    return Gateway(Backend(*_service(app), **_stage(app)), count=log_outcome)
 
 
 @lru_cache(maxsize=1)
@@ -201,10 +201,22 @@ def operator_gateway(app: Application) -> Gateway:
     from helix.gateway.backend import OperatorBackend
     from helix.gateway.gateway import Gateway
 
-    backend = OperatorBackend(
-        app.executor, app.sockets, authoriser(app), clock=app.clock, streaming=app.settings.streaming
-    )
-    return Gateway(backend, count=log_outcome)
+    return Gateway(OperatorBackend(*_service(app), **_stage(app)), count=log_outcome)
+
+
+def _service(app: Application) -> tuple[Executor, Sockets, Authoriser]:
+    return app.executor, app.sockets, authoriser(app)
+
+
+def _stage(app: Application) -> dict[str, Any]:
+    """Return what a backend knows of its stage."""
+    settings = app.settings
+    return {
+        "clock": app.clock,
+        "streaming": settings.streaming,
+        "stage": settings.stage,
+        "machine": settings.machine,
+    }
 
 
 class NoSockets:

@@ -322,12 +322,12 @@ class Sessions:
         """Return the sub-agents of the current lineage in call order, including active ones."""
         session = await self._existing(session_id)
         lineage = await self._history.lineage(session_id, session.lineage)
-        entries = list(await self._history.entries(session_id, lineage, 0, session.count))
+        calls = await self._history.sub_agent_calls(session_id, lineage, session.count)
         open_rows = await self._history.open_rows(session)
         if open_rows is not None:
-            entries.extend(row for row in open_rows.calls if row is not None)
+            calls.extend(row for row in open_rows.calls if row is not None)
         waiting = {pending.call_id for pending in session.pending if pending.kind == "child"}
-        found = [(e, e.child) for e in entries if isinstance(e, CallRow) and e.child is not None]
+        found = [(call, call.child) for call in calls if call.child is not None]
         return [await self._ref(call, child, call.call_id in waiting) for call, child in found]
 
     async def _existing(self, session_id: str) -> SessionRow:

@@ -6,13 +6,18 @@ client shows the snapshot first and then follows the stream.
 
 from __future__ import annotations
 
+from typing import Final
+
 from helix.core.chunks import CheckpointCreatedChunk
 from helix.core.errors import CheckpointNotFoundError
 from helix.core.handles import SessionSnapshot, SessionState
+from helix.core.wire import StreamMessage
 from helix.ports.streams import StreamManager
 from helix.sessions.read import Sessions
 
 TRIES, WAIT_S = 20, 0.25
+PAGE: Final = 500
+"""The number of messages that are read at once, from the end of the stream."""
 
 
 async def read_snapshot(
@@ -35,18 +40,9 @@ async def _read(sessions: Sessions, streams: StreamManager, session_id: str, new
     session = await sessions.get(session_id)
     point, place = session.checkpoint_id, 0
     if session.current_run_id:
-        place = position = await _begin(sessions, streams, session)
-        reported = None
-        while page := await streams.read(session.stream_id, position):
-            position = page[-1].sequence
-            for message in page:
-                if message.session_id != session_id or (message.chunk or {}).get("type") != "checkpoint_created":
-                    continue
-                chunk = message.parsed()
-                if isinstance(chunk, CheckpointCreatedChunk):
-                    reported, place = chunk.checkpoint_id, message.sequence
-        if reported is not None:
-            point = reported
+        place = await _begin(sessions, streams, session)
+        if (reported := await _last_checkpoint(streams, session, place)) is not None:
+            point, place = reported
     checkpoint = await sessions.get_checkpoint(session_id, point)
     offset = 0 if newest is None else max(0, checkpoint.count - newest)
     return SessionSnapshot(
@@ -61,6 +57,30 @@ async def _read(sessions: Sessions, streams: StreamManager, session_id: str, new
         pending=session.pending,
         inbox=session.inbox,
     )
+
+
+async def _last_checkpoint(streams: StreamManager, session: SessionState, begin: int) -> tuple[str, int] | None:
+    """Return the session's newest checkpoint on the stream after `begin`, with its sequence. A page is read from the end of
+    the stream first, because the newest checkpoint is near it."""
+    info = await streams.info(session.stream_id)
+    end = info.latest_sequence if info is not None else 0
+    while end > begin:
+        start = max(begin, end - PAGE)
+        position, found = start, None
+        while position < end and (page := await streams.read(session.stream_id, position, end - position)):
+            position = page[-1].sequence
+            found = next((seen for message in reversed(page) if (seen := _checkpoint_of(message, session))), found)
+        if found is not None:
+            return found
+        end = start
+    return None
+
+
+def _checkpoint_of(message: StreamMessage, session: SessionState) -> tuple[str, int] | None:
+    if message.session_id != session.session_id or (message.chunk or {}).get("type") != "checkpoint_created":
+        return None
+    chunk = message.parsed()
+    return (chunk.checkpoint_id, message.sequence) if isinstance(chunk, CheckpointCreatedChunk) else None
 
 
 async def _begin(sessions: Sessions, streams: StreamManager, session: SessionState) -> int:

@@ -11,9 +11,9 @@ import json
 from typing import Any
 
 from helix.adapters.aws.calls import call
+from helix.core.aws_links import PROFILE, execution_arn
 from helix.ports.launcher import ExecutionState, Part, execution_name
 
-PROFILE = "{profile}"
 _GONE = frozenset({"TaskDoesNotExist", "TaskTimedOut", "InvalidToken", "ExecutionDoesNotExist"})
 
 
@@ -51,5 +51,4 @@ class StepFunctionsLauncher:
         await call(self._client, "send_task_success", "answering a task token", _GONE, taskToken=token, output="{}")
 
     def _execution(self, part: Part) -> str:
-        machine = self._machine.replace(PROFILE, part.profile).replace(":stateMachine:", ":execution:")
-        return f"{machine}:{execution_name(part)}"
+        return execution_arn(self._machine, part.profile, execution_name(part))

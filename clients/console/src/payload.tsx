@@ -1,47 +1,129 @@
-// What the model was asked at a step: the system prompt, the tools and the settings as they were sent, and the messages that it
-// was shown.
-import type { ComponentChildren } from "preact";
-import { useState } from "preact/hooks";
+// The payload of a model call: the system prompt, the tools, the settings and the messages as they were sent, and the answer.
+import { useEffect, useState } from "preact/hooks";
 import { HelixError, said, service } from "./api.ts";
 import { Files } from "./files.tsx";
 import { brief, count, inline, money, tokens } from "./format.ts";
-import { Code, Problem, Text } from "./pieces.tsx";
+import { Code, CopyLater, Problem, Text } from "./pieces.tsx";
+import { Fact as Plain } from "./stepdetail.tsx";
 import type { StepSpan } from "./timeline.ts";
-import type { Results } from "./wire.ts";
+import { TokenParts } from "./tokenparts.tsx";
+import type { Message, Results } from "./wire.ts";
 
 type Context = Results["get_context"];
 type Shown = Context["messages"][number];
+type Answer = Extract<Message, { role: "assistant" }>;
 
 /** Messages that are drawn at first, the newest; and how many more each time. */
 const PAGE = 50;
 
-export function StepContext({ step }: { step: StepSpan }) {
-  const [found, setFound] = useState<Context | undefined>(undefined);
+/** Characters of raw JSON that are drawn. The copy has all. */
+const RAW = 200_000;
+
+interface Exchange {
+  asked: Context;
+  /** `undefined` where the history does not have it: the step has not ended, or the session was rewound. */
+  answer: Answer | undefined;
+}
+
+export function Payload({ step }: { step: StepSpan }) {
+  const [found, setFound] = useState<Exchange | undefined>(undefined);
   const [problem, setProblem] = useState("");
-  const load = () => {
-    const answered = step.attempts.find((one) => one.state === "committed");
+  const [raw, setRaw] = useState(false);
+  const answered = step.attempts.find((one) => one.state === "committed");
+  useEffect(() => {
+    let closed = false;
     setProblem("");
-    service()
-      .getContext(step.session, { step: step.step, run_id: answered?.runId ?? null })
-      .then(setFound)
-      .catch((error: unknown) => setProblem(isOld(error) ? "This service is of an older version: it does not say what the model was asked." : said(error)));
-  };
+    read(step, answered?.runId ?? null)
+      .then((exchange) => !closed && setFound(exchange))
+      .catch((error: unknown) => !closed && setProblem(isOld(error) ? "This service is of an older version: it does not say what the model was asked." : said(error)));
+    return () => void (closed = true);
+  }, [step.session, step.step, answered]);
+  if (found === undefined) return problem === "" ? <p class="quiet">Reading…</p> : <Problem of={problem} />;
+  const whole = () => JSON.stringify({ ...sent(found.asked), answer: found.answer ?? null, usage: answered?.usage ?? null }, null, 2);
   return (
-    <details class="asked" onToggle={(event) => event.currentTarget.open && found === undefined && load()}>
-      <summary aria-label={`What the model was asked, step ${step.step}`}>What the model was asked</summary>
-      <Problem of={problem} />
-      {found !== undefined && <Request of={found} />}
-    </details>
+    <div class="asked-body">
+      <div class="payload-tools">
+        <div role="group" aria-label="Format" class="filters">
+          <button class="chip" aria-pressed={!raw} onClick={() => setRaw(false)}>
+            Readable
+          </button>
+          <button class="chip" aria-pressed={raw} onClick={() => setRaw(true)}>
+            Raw JSON
+          </button>
+        </div>
+        <CopyLater of={whole} label="Copy the payload as JSON" />
+      </div>
+      {raw ? (
+        <Raw of={whole()} label={`Payload of step ${step.step}`} />
+      ) : (
+        <>
+          {answered?.usage != null && <TokenParts context={found.asked} usage={answered.usage} />}
+          <h3>Request</h3>
+          <Request of={found.asked} />
+          <h3>Answer</h3>
+          <AnswerBody of={found.answer} />
+        </>
+      )}
+    </div>
   );
 }
 
+async function read(step: StepSpan, runId: string | null): Promise<Exchange> {
+  const asked = await service().getContext(step.session, { step: step.step, run_id: runId });
+  const { messages = [] } = await service().ask("get_session", { session_id: step.session, messages: 1, before: asked.count + 1 });
+  const [message] = messages;
+  const fits = message?.role === "assistant" && message.step === step.step && message.run_id === asked.run_id;
+  return { asked, answer: fits ? message : undefined };
+}
+
 const isOld = (error: unknown): boolean => error instanceof HelixError && error.code === "invalid_message";
+
+/** The request as it was sent, in the order in which providers read it. */
+function sent({ model, system_prompt, request, output_limit, messages }: Context): object {
+  return {
+    ...{ model, settings: request?.settings ?? null, output_limit, tool_choice: request?.tool_choice ?? null },
+    ...{ tools: request?.tools ?? null, output_schema: request?.output_schema ?? null, system_prompt, messages },
+  };
+}
+
+function Raw({ of, label }: { of: string; label: string }) {
+  return (
+    <>
+      {of.length > RAW && <p class="quiet">The first {RAW.toLocaleString("en")} characters. The copy has all.</p>}
+      <Code of={of.slice(0, RAW)} label={label} />
+    </>
+  );
+}
+
+function AnswerBody({ of: answer }: { of: Answer | undefined }) {
+  if (answer === undefined) return <p class="quiet">The history has no answer of this step.</p>;
+  return (
+    <ol class="asked-list">
+      {answer.thinking.map((one, n) => one.text && <Labelled key={n} title="Reasoning" of={one.text} />)}
+      {answer.content && <Labelled title="Text" of={answer.content} />}
+      {answer.tool_calls.map((call) => (
+        <Labelled key={call.id} title={`Calls ${call.name}`} of={call.arguments} />
+      ))}
+    </ol>
+  );
+}
+
+function Labelled({ title, of }: { title: string; of: unknown }) {
+  return (
+    <li>
+      <h4>
+        <Text of={title} length={80} />
+      </h4>
+      <Code of={of} label={title} />
+    </li>
+  );
+}
 
 function Request({ of: found }: { of: Context }) {
   const { request } = found;
   const settings = Object.entries(request?.settings ?? {});
   return (
-    <div class="asked-body">
+    <>
       {request === null && <p class="quiet">The request of this step was not recorded. The system prompt is the agent's present one, if it is known.</p>}
       <dl class="facts">
         <Fact name="Model">{found.model === null ? "not known" : <Text of={found.model} length={80} />}</Fact>
@@ -105,20 +187,13 @@ function Request({ of: found }: { of: Context }) {
         </section>
       )}
       <Messages of={found} />
-    </div>
+    </>
   );
 }
 
 const NAMES: Record<string, string> = { max_output_tokens: "Limit of the answer (tokens)" };
 
-function Fact({ name, children }: { name: string; children: ComponentChildren }) {
-  return (
-    <div>
-      <dt>{name.charAt(0).toUpperCase() + name.slice(1)}</dt>
-      <dd>{children}</dd>
-    </div>
-  );
-}
+const Fact = ({ name, children }: Parameters<typeof Plain>[0]) => <Plain name={name.charAt(0).toUpperCase() + name.slice(1)}>{children}</Plain>;
 
 function messagesOf({ count: all, hidden, cleared, view }: Context): string {
   if (view === null) return `the whole history, ${count(all, "message")}`;

@@ -1,0 +1,116 @@
+// A run in short: when it worked and waited, what it cost, and its trace in other systems.
+import { useEffect, useState } from "preact/hooks";
+import { HelixError, service } from "./api.ts";
+import { clock, count, money, seconds } from "./format.ts";
+import { operator } from "./operator.ts";
+import { Copy, Status, Text } from "./pieces.tsx";
+import { link } from "./route.ts";
+import type { OpenSession } from "./session.ts";
+import { Fact } from "./stepdetail.tsx";
+import { ownTime, rangeOf, type RunSpan } from "./timeline.ts";
+import { MODES } from "./tracetree.tsx";
+import type { Results } from "./wire.ts";
+
+export function RunDetail({ run, session, own }: { run: RunSpan; session: OpenSession; own: boolean }) {
+  const { sums } = run;
+  const between = ownTime([run.from, run.to], run.steps.map((step) => rangeOf(step, run.to)));
+  return (
+    <>
+      <dl class="facts">
+        <Fact name="Status">
+          <Status of={run.status} />
+        </Fact>
+        {MODES[run.mode] !== "" && <Fact name="How it began">{MODES[run.mode] ?? run.mode}</Fact>}
+        {run.from > 0 && <Fact name="Began">{clock(run.from)}</Fact>}
+        <Fact name="Took">
+          {seconds(run.to - run.from)}, {seconds(between)} between steps
+        </Fact>
+        {run.queued !== undefined && <Fact name="Waited for a slot">{run.queued[1] === undefined ? "still waits" : seconds(run.queued[1] - run.queued[0])}</Fact>}
+        <Fact name="Work">
+          {count(sums.steps, "step")}, {count(sums.answers, "model call")}, {count(sums.calls, "tool call")}
+        </Fact>
+        {sums.discarded > 0 && <Fact name="Discarded">{count(sums.discarded, "attempt")}</Fact>}
+        {sums.cost > 0 && <Fact name="Cost">{money(sums.cost)}</Fact>}
+        <Fact name="Id">
+          <code>{run.id}</code>
+        </Fact>
+        {own && <TraceFact run={run.id} />}
+      </dl>
+      {own && <a href={link.compare(session.id, "", run.id)}>Compare with…</a>}
+      {operator.value && <OnAws session={session.id} run={run.id} />}
+      {run.error && (
+        <p class="problem">
+          <Text of={run.error} />
+        </p>
+      )}
+    </>
+  );
+}
+
+type Executions = Results["get_executions"];
+
+/** Where the run is in the AWS account of the stage. Nothing where there is no stage, or where the service does not say. */
+function OnAws({ session, run }: { session: string; run: string }) {
+  const [found, setFound] = useState<Executions | undefined>(undefined);
+  useEffect(() => {
+    let closed = false;
+    service()
+      .ask("get_executions", { session_id: session, run_id: run })
+      .then((executions) => !closed && setFound(executions))
+      .catch((error: unknown) => {
+        if (!(error instanceof HelixError)) throw error; // a service of an older version does not know the request
+      });
+    return () => void (closed = true);
+  }, [session, run]);
+  if (found === undefined || found.stage === null) return null;
+  const command = `helix logs ${session} --stage ${found.stage}`;
+  return (
+    <section>
+      <h3>On AWS</h3>
+      <dl class="facts">
+        {found.executions.map(({ part, arn, url }) => (
+          <Fact key={part} name={found.executions.length === 1 ? "Execution" : `Execution ${part}`}>
+            {url === null ? (
+              <code>{arn}</code>
+            ) : (
+              <a href={url} target="_blank" rel="noreferrer">
+                <code>{arn}</code>
+              </a>
+            )}
+            <Copy of={arn} label={`Copy the ARN of execution ${part}`} />
+          </Fact>
+        ))}
+        <Fact name="Log lines">
+          <code>{command}</code>
+          <Copy of={command} label="Copy the command that shows the log lines" />
+        </Fact>
+        {found.logs_url !== null && (
+          <Fact name="Log groups">
+            <a href={found.logs_url} target="_blank" rel="noreferrer">
+              <code>{found.log_groups}…</code>
+            </a>
+          </Fact>
+        )}
+      </dl>
+    </section>
+  );
+}
+
+function TraceFact({ run }: { run: string }) {
+  const [id, setId] = useState("");
+  useEffect(() => void traceId(run).then(setId), [run]);
+  if (id === "") return null;
+  return (
+    <Fact name="Trace">
+      <code title={`In X-Ray: 1-${id.slice(0, 8)}-${id.slice(8)}`}>{id}</code>
+      <Copy of={id} label="Copy the trace's id: X-Ray and OpenTelemetry know the run by it" />
+    </Fact>
+  );
+}
+
+/** The id of a run's trace, as W3C Trace Context has it: it follows from the run's id (docs/guide/observability.md). */
+async function traceId(runId: string): Promise<string> {
+  const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(`helix\0trace\0${runId}`));
+  const bytes = Array.from(new Uint8Array(digest).subarray(0, 16));
+  return bytes.map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}
