@@ -85,7 +85,6 @@ async def clone_session(
         forked_from={"session_id": origin.session_id, "checkpoint_id": point.id},
         user_id=user_id if user_id is not None else source.user_id,
         tags=source.tags,
-        title=source.title,
         tools=source.tools,
         metadata=source.metadata,
         title=source.title,
