@@ -2415,8 +2415,8 @@ export interface ListCheckpoints {
 /**
  * List the caller's root sessions, newest id first. Operators see the sessions of all users, or of `user`.
  *
- * Result: `{"sessions", "cursor", "damaged"}`. A page may be short even if there are more sessions. Fields other than
- * `limit`, `after`, `user` and `titles` are filters.
+ * Result: `{"sessions", "cursor", "damaged"}`, and `"facets"` on request. A page may be short even if there are more
+ * sessions. Fields other than `limit`, `after`, `user`, `titles` and `facets` are filters.
  */
 export interface ListSessions {
   /**
@@ -2431,6 +2431,22 @@ export interface ListSessions {
    * The name of the sessions' agent.
    */
   agent?: string | null;
+  /**
+   * The lowest cost of the sessions, in micro-dollars.
+   */
+  cost_from?: number | null;
+  /**
+   * The highest cost of the sessions, in micro-dollars.
+   */
+  cost_to?: number | null;
+  /**
+   * The code of the error that ended the sessions' last run.
+   */
+  error?: string | null;
+  /**
+   * Whether to count the sessions by agent, user, status, tag, tool and error.
+   */
+  facets?: boolean;
   /**
    * The client's id for the request. The reply or error repeats it.
    */
@@ -2452,13 +2468,21 @@ export interface ListSessions {
    */
   tag?: string | null;
   /**
-   * Search words. Each must occur in the id, the agent, the tags, the status or the title. The search ignores case.
+   * Search words. Each must occur in the id, the agent, the tags, the status, the title that a person gave, or the first 80 characters of the first message. Other messages are not searched. The search ignores case.
    */
   text?: string | null;
   /**
-   * Whether a session without a title gets one: the beginning of its first message.
+   * Whether a session without a given title has the beginning of its first message as its `title`.
    */
   titles?: boolean;
+  /**
+   * The name of a tool that the model of the sessions has called.
+   */
+  tool?: string | null;
+  /**
+   * The latest time of the last change, in Unix seconds.
+   */
+  until?: number | null;
   /**
    * The user whose sessions to list. Only operators may name another user.
    */
@@ -5268,9 +5292,63 @@ export interface SessionList {
    */
   damaged: string[];
   /**
+   * The counts. Present only if the request asked for `facets`.
+   */
+  facets?: FacetCounts | null;
+  /**
    * A page of sessions, newest id first. It may be short or empty even if there are more.
    */
   sessions: ListedSession[];
+}
+/**
+ * The numbers of sessions by value, at most 100 values each. A facet is counted among the sessions that match all
+ * other filters.
+ */
+export interface FacetCounts {
+  /**
+   * The number of sessions of each agent.
+   */
+  agent: {
+    [k: string]: number;
+  };
+  /**
+   * Whether these were all sessions.
+   */
+  complete: boolean;
+  /**
+   * The number of sessions whose last run ended with each error code.
+   */
+  error: {
+    [k: string]: number;
+  };
+  /**
+   * The number of sessions that were compared with the filters: at most the newest 10,000 after `after`.
+   */
+  sessions: number;
+  /**
+   * The number of sessions with each status.
+   */
+  status: {
+    [k: string]: number;
+  };
+  /**
+   * The number of sessions with each tag.
+   */
+  tag: {
+    [k: string]: number;
+  };
+  /**
+   * The number of sessions whose model called each tool.
+   */
+  tool: {
+    [k: string]: number;
+  };
+  /**
+   * The number of sessions of each user.
+   */
+  user: {
+    [k: string]: number;
+  };
 }
 /**
  * A `SessionState` without `custom_state`, `output` and `inbox`, and with a title. Times are in Unix seconds.
