@@ -16,6 +16,8 @@ from tests.support.sample_files import png
 from tests.support_run import Gate, agent, gated
 
 from helix import create_sub_agent_tool
+from helix.core.steps import AnyStepResult, TextStepResult
+from helix.ports.model import LLMGenerateInput
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
@@ -171,6 +173,39 @@ async def test_a_diagram_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
         await page.locator("#composer").fill("The page works meanwhile")
         await page.get_by_role("alert").get_by_text("Not drawn: it takes longer than 8 s").wait_for()
         assert await page.get_by_role("button", name="Draw diagram").is_enabled()
+
+
+class Typist:
+    """A model that writes a text, and ends its answer once the gate is open."""
+
+    def __init__(self, text: str, gate: Gate) -> None:
+        self.text, self.gate = text, gate
+
+    async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
+        assert request.callbacks.on_text_delta is not None
+        for start in range(0, len(self.text), 500):
+            if (waiting := request.callbacks.on_text_delta(self.text[start : start + 500])) is not None:
+                await waiting
+        await self.gate.wait()
+        return TextStepResult(content=self.text)
+
+
+async def test_a_long_listing_grows_as_one_and_gets_its_colours_at_its_end(tmp_path: Path) -> None:
+    gate, code = Gate(), "for place in places:\n    print(place)\n" * 200
+    typist = Typist(f"Here it is:\n\n```python\n{code}", gate)
+    async with page_of(str(tmp_path / "a.db"), [agent("helper")], typist) as (browser, _):
+        page = await browser.page("new/helper")
+        await page.locator("#composer").fill("Write it")
+        await page.keyboard.press("Enter")
+        whole = "length => document.querySelector('.prose pre')?.textContent.length >= length"
+        await page.wait_for_function(whole, arg=len(code))
+        assert await page.locator(".listing-head span").all_inner_texts() == ["python"], "it is no bare text meanwhile"
+        assert await page.locator(".prose p").all_inner_texts() == ["Here it is:"]
+        assert await page.locator(".hljs-keyword").count() == 0
+        gate.open()
+        await page.locator(".hljs-keyword").first.wait_for()
+        assert await page.locator(".listing code").text_content() == code
+        assert await page.locator(".prose p").all_inner_texts() == ["Here it is:"]
 
 
 async def test_the_lightbox_shows_one_picture_after_the_other(tmp_path: Path) -> None:

@@ -56,9 +56,9 @@ let linked = 0;
 
 /** Code with its language and a button that copies it; a Mermaid diagram has one that draws it too. The page finds the buttons by
  *  `data-copy` and `data-draw`. */
-function listing(text: string, language: string): string {
+function listing(text: string, language: string, colours = true): string {
   const code = text === "" || text.endsWith("\n") ? text : `${text}\n`;
-  const coloured = language === "" ? undefined : extra("highlight")?.(code, language);
+  const coloured = language === "" || !colours ? undefined : extra("highlight")?.(code, language);
   const named = language === "" ? "" : ` class="language-${escaped(language).replace(/&amp;(?=#?\w+;)/g, "&")}"`;
   const draw = language === "mermaid" ? `<button type="button" class="small plain" data-draw="">Draw diagram</button>` : "";
   return (
@@ -180,10 +180,17 @@ function named(button: HTMLButtonElement, word: string): void {
 
 /** A block has about so many characters: more of them are looked at for each frame, longer ones are parsed again for each. */
 const BLOCK = 600;
-/** An open part that is longer, such as a long listing, is shown as text until it ends. */
-const LONG = 20_000;
+/** An open part that is longer is shown as text until it ends, and an open listing without colours: it is drawn in each frame. */
+const LONG = 4_000;
+/** The first line of a listing. */
+const FENCE = /^ {0,3}(?:`{3,}|~{3,}) *([^\s`]*)[^\n`]*\n/;
 /** What a link may refer to from anywhere in the text. */
 const DEFINITION = /^ {0,3}\[[^\]\n]+\]:/m;
+
+function openPart(text: string): string {
+  const fence = FENCE.exec(text);
+  return fence ? listing(text.slice(fence[0].length), fence[1] as string, false) : `<pre>${escaped(text)}</pre>`;
+}
 
 /** The Markdown of a text that grows, as blocks of HTML. What later text cannot change is parsed once. */
 export class Growing {
@@ -206,7 +213,7 @@ export class Growing {
     this.#seen = text.length;
     if (whole) return (this.#blocks = [...this.#blocks, markdown(this.#rest)]);
     if (this.#rest.length > Math.max(BLOCK, this.#tried * 1.25)) this.#settle();
-    if (this.#rest.length > LONG) return [...this.#blocks, `<pre>${escaped(this.#rest)}</pre>`];
+    if (this.#rest.length > LONG) return [...this.#blocks, openPart(this.#rest)];
     return [...this.#blocks, markdown(this.#rest)];
   }
 
@@ -218,12 +225,14 @@ export class Growing {
     this.#whole = false;
   }
 
-  /** The last two blocks may still change: a paragraph becomes a table, a list goes on behind an empty line. */
+  /** The last two blocks may still change: a paragraph becomes a table, a list goes on behind an empty line. What is before a listing
+   *  does not. */
   #settle(): void {
     const tokens = splitter.lexer(this.#rest);
     const places = tokens.flatMap((token, n) => (token.type === "space" ? [] : [n]));
     this.#tried = this.#rest.length;
-    const done = tokens.slice(0, places.at(-2) ?? 0).map((token) => token.raw).join("");
+    const open = FENCE.test(tokens.at(-1)?.raw ?? "") ? -1 : -2;
+    const done = tokens.slice(0, places.at(open) ?? 0).map((token) => token.raw).join("");
     if (done === "" || !this.#rest.startsWith(done)) return;
     this.#blocks.push(markdown(done));
     this.#rest = this.#rest.slice(done.length);
