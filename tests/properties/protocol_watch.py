@@ -253,7 +253,8 @@ class Watcher:
                 if row != old.model_copy(update={"deadline": row.deadline, "released": row.released}):
                     self.wrong("zombie_invisible", f"{name} changed more of {place} than its deadline")
                 return
-            given = old.content is not None  # a client's result, which the guards of this worker judge
+            given = old.content is not None  # a result that the guards of this worker judge
+            unjudged = name == "call_result" and row.is_unjudged and not given and (row.by, row.owner) == ("tool", None)
             rode = (place, old.owner, old.claim) in self.rode and not given
             if rode and (row.by in ("policy", "close") or row.ask == "unknown"):
                 self._unknown(key, place, old)
@@ -266,15 +267,15 @@ class Watcher:
                 "ask": row.state == "asked",
             }
             counted = policy == "retry" and (row.state == "claimed" or crashed) and not old.released
-            if row.deaths != old.deaths + counted:
+            if row.deaths != (0 if unjudged else old.deaths + counted):
                 self.wrong("deaths_counted", f"{name}: {place} counts {row.deaths} deaths after {old.deaths}")
             if name == "release_call" and row.state == "approved":
                 if not row.questions and not given:  # earlier executions asked the questions
                     self._released(place, old)
                 return
-            by = ("answer",) if given else ("tool", "plan")
+            by = (old.by or "answer",) if given else ("tool", "plan")
             mine = row.state == "done" and row.owner == old.owner and row.claim == old.claim and row.by in by
-            asks = row.ask == "question" and row.claim == old.claim
+            asks = (row.ask == "question" or unjudged) and row.claim == old.claim
             if not mine and not asks and row.by != "close" and not (dead and taken[policy or "skip"]):
                 self.wrong(
                     "no_finished_tool_again",
