@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { ApprovalForm } from "./approval.tsx";
 import { QuestionForm } from "./question.tsx";
 import { Edits } from "./edits.tsx";
-import { type Call, type CallResponse, SUBAGENT } from "./fold.ts";
+import { type Call, type CallResponse, FINISH, SUBAGENT } from "./fold.ts";
 import { Files } from "./files.tsx";
 import { clock, count, inline, parsed } from "./format.ts";
 import { type DrawnGiven, Items } from "./items.tsx";
@@ -53,7 +53,7 @@ type DrawnCall = Omit<DrawnGiven, "item"> & { call: Call };
 
 export function CallView({ call, rev, session, target }: DrawnCall) {
   const agent = call.name.startsWith(SUBAGENT) || call.child !== undefined;
-  const output = call.name === "__finish__";
+  const output = call.name === FINISH;
   const name = output ? "output" : (call.child?.agent ?? (agent ? call.name.slice(SUBAGENT.length) : call.name));
   const [opened, setOpened] = useState(call.state === "waiting" || target === call.id);
   const elsewhere = call.state === "waiting" && call.kind === "elsewhere";

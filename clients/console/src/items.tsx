@@ -125,7 +125,7 @@ function NoticeView({ item }: { item: Notice }) {
   );
 }
 
-function wordsOf(notice: Notice): string {
+export function wordsOf(notice: Notice): string {
   const { kind, text, queued } = notice;
   switch (kind) {
     case "queued":

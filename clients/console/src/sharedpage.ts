@@ -1,26 +1,26 @@
 // A session as one HTML file, as `helix show --html` writes it: it runs no scripts and loads nothing. All texts are written as
 // texts of an inert document, so they cannot become anything else.
 import style from "../../../layers/core/python/helix/cli/sessions/page.css?raw";
-import type { FilePart, Replies, SessionState } from "../../js/src/index.ts";
+import type { AskedQuestion, CallResponse, FilePart, Replies, SessionState } from "../../js/src/index.ts";
 import { service } from "./api.ts";
+import { type Call, Conversation, FINISH, type Step, SUBAGENT, type Tone } from "./fold.ts";
 import { bytes, count, json, visible } from "./format.ts";
+import { wordsOf } from "./items.tsx";
+import { childrenOf } from "./session.ts";
 import type { Message } from "./wire.ts";
 
 /** A call's arguments and result of at most so many characters are shown from the beginning. */
 const OPEN_CHARS = 600;
 const SUMMARY_CHARS = 120;
 const PAGE = 100;
-const SUB_AGENT = "subagent__";
 const MISSING: Record<string, string> = { deleted: "was deleted", not_started: "has not started" };
+const NOTICES: Record<Tone, string> = { plain: "soft", warn: "wait", bad: "bad" };
 const TONES: Record<string, string> = { completed: "good", failed: "bad", paused: "wait", interrupted: "wait" };
 const WANTED: Record<string, string> = { question: "the answer to a question", elsewhere: "another system's result" };
 
 type Found = Replies["get_session"];
 type Pending = SessionState["pending"][number];
 type Run = NonNullable<Found["runs"]>[number];
-type Request = Extract<Message, { role: "assistant" }>["tool_calls"][number];
-type Result = Extract<Message, { role: "tool" }>;
-
 type Tokens = Partial<Pick<SessionState["usage"], "prompt_tokens" | "completion_tokens" | "cached_tokens">>;
 
 interface Question extends Pending {
@@ -29,12 +29,10 @@ interface Question extends Pending {
 
 interface Told {
   state: SessionState;
-  messages: Message[];
+  /** All of it, with the conversations of sub-agents below their calls. */
+  conversation: Conversation;
   runs: Run[];
   questions: Question[];
-  children: Map<string, Told>;
-  /** The agent of a sub-session that is not there, and why, by the call. */
-  missing: Map<string, [agent: string, why: string]>;
 }
 
 const inert = document.implementation.createHTMLDocument("");
@@ -67,7 +65,7 @@ export async function savePage(id: string): Promise<void> {
   setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }
 
-async function read(id: string): Promise<Told> {
+async function read(id: string, conversation = new Conversation(id)): Promise<Told> {
   const ask = (fields: object): Promise<Found> => service().ask("get_session", { session_id: id, ...fields });
   const found = await ask({ messages: PAGE, runs: PAGE, sub_sessions: true });
   let { messages = [], offset = 0, runs = [], more_runs: more = false } = found;
@@ -79,14 +77,17 @@ async function read(id: string): Promise<Told> {
     const older = await ask({ runs: PAGE, runs_before: runs.at(-1)?.run_id });
     [runs, more] = [[...runs, ...(older.runs ?? [])], older.more_runs ?? false];
   }
-  const told: Told = { state: found.session, messages: messages as Message[], runs, questions: [], children: new Map(), missing: new Map() };
+  [conversation.agent, conversation.status] = [found.session.agent_type, found.session.status];
+  conversation.load(messages as Message[], childrenOf(found.sub_sessions));
+  conversation.expect(found.session.pending);
   for (const ref of found.sub_sessions ?? []) {
+    conversation.expectChild(ref);
+    const child = conversation.below.get(ref.session_id) as Conversation;
     const why = MISSING[ref.status];
-    if (why !== undefined) told.missing.set(ref.parent_tool_call_id, [ref.agent_type, why]);
-    else told.children.set(ref.parent_tool_call_id, await read(ref.session_id));
+    if (why === undefined) await read(ref.session_id, child);
+    else child.note(`The session of the sub-agent ${ref.agent_type} ${why}.`, "plain");
   }
-  told.questions = await questions(found.session);
-  return told;
+  return { state: found.session, conversation, runs, questions: await questions(found.session) };
 }
 
 async function questions(state: SessionState): Promise<Question[]> {
@@ -99,7 +100,7 @@ async function questions(state: SessionState): Promise<Question[]> {
 }
 
 async function page(told: Told, cost: Replies["get_cost"]): Promise<string> {
-  const { state } = told;
+  const { state, conversation } = told;
   const text = style.trim();
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text)));
   const policy = `default-src 'none'; style-src 'sha256-${btoa(String.fromCharCode(...digest))}'; base-uri 'none'; form-action 'none'`;
@@ -117,7 +118,10 @@ async function page(told: Told, cost: Replies["get_cost"]): Promise<string> {
     sheet,
   );
   const custom = Object.keys(state.custom_state).length > 0 ? [element("h2", "State"), pre(json(state.custom_state))] : [];
-  const main = element("main", header(told, cost.usd), element("h2", "Conversation"), ...conversation(told), ...custom);
+  const main = element("main", header(told, cost.usd), element("h2", "Conversation"), ...itemsOf(conversation));
+  const given = [...conversation.calls.values()].some(({ name }) => name === FINISH);
+  if (state.output != null && !given) main.append(element("div.said", element("div.who", "Output"), pre(json(state.output))));
+  main.append(...custom);
   main.append(element("h2", "Runs"), runList(told.runs), element("h2", "Cost"), ...costs(cost, state.session_id));
   main.append(element("footer", `Made ${time(Date.now() / 1000)} by the Helix console. To import the session elsewhere: helix export ${state.session_id}`));
   const root = attributed(element("html", head, element("body", main)), { lang: "en" });
@@ -141,71 +145,56 @@ function header({ state, questions }: Told, dollars: number): Element {
     ...questions.map((one) => {
       const why = (one.questions ?? []).map(({ text }) => text).join("; ") || one.reason;
       const wanted = WANTED[one.kind ?? ""] ?? one.kind ?? "approval";
-      return element("p.wait", `Waits for ${wanted} of ${call(one.tool_name, one.arguments ?? {})}${why ? `: ${why}` : ""}`);
+      return element("p.wait", `Waits for ${wanted} of ${called(one.tool_name, one.arguments ?? {})}${why ? `: ${why}` : ""}`);
     }),
   );
 }
 
 // --- the conversation ---------------------------------------------------------------------------------------------------
 
-function* conversation(told: Told): Generator<Element> {
-  const { messages, state } = told;
-  const results = new Map(messages.flatMap((one): [string, Result][] => (one.role === "tool" ? [[one.tool_call_id, one]] : [])));
-  const asked = new Set<string>();
-  for (const message of messages) {
-    if (message.role === "user") yield said("user", "User", message.created_at, [message.content, ...(message.files ?? []).map(file)].join("\n"));
-    if (message.role !== "assistant") continue;
-    for (const thought of message.thinking) {
-      const text = (thought as { text?: string }).text;
-      if (text) yield element("details", element("summary.soft", "Thinking"), element("div", element("div.text", text)));
-    }
-    if (message.content) yield said("agent", String(message.metadata["agent"] || state.agent_type), message.created_at, message.content);
-    if (message.metadata["stop_reason"] === "interrupted") yield element("p.wait", "stopped here");
-    for (const request of message.tool_calls) {
-      asked.add(request.id);
-      yield callOf(request, results.get(request.id), childOf(told, request.id));
-    }
+function* itemsOf(conversation: Conversation): Generator<Element> {
+  for (const item of conversation.items) {
+    if (item.type === "user") yield said("user", "User", item.at, [item.text, ...item.files.map(file)].join("\n"));
+    else if (item.type === "notice") yield element(`p.${NOTICES[item.tone]}`, wordsOf(item));
+    else yield* piecesOf(item);
   }
-  for (const { call_id: id, tool_name: name, arguments: given, agent } of told.questions) {
-    if (asked.has(id) || agent !== state.agent_type) continue; // those of an open step are in no message yet
-    yield callOf({ id, name, arguments: given ?? {} } as Request, undefined, undefined);
-  }
-  for (const id of [...told.children.keys(), ...told.missing.keys()]) {
-    const below = asked.has(id) ? undefined : childOf(told, id);
-    if (below !== undefined) yield below;
-  }
-  if (state.output != null) yield element("div.said", element("div.who", "Output"), pre(json(state.output)));
 }
 
-function said(kind: string, who: string, at: number | null, text: string): Element {
-  const when = time(at);
+/** In the order of `pieces_of` in Python. */
+function* piecesOf(step: Step): Generator<Element> {
+  if (step.thinking) yield element("details", element("summary.soft", "Thinking"), element("div", element("div.text", step.thinking)));
+  if (step.text) yield said("agent", step.agent || step.conversation.agent, step.at, step.text);
+  if (step.cut) yield element("p.wait", "stopped here");
+  if (step.output) yield element("div.said", element("div.who", "Output"), pre(pretty(step.output)));
+  for (const one of step.calls) yield callOf(one);
+}
+
+function said(kind: string, who: string, at: number | null | undefined, text: string): Element {
+  const when = time(at ?? null);
   return element(`article.said.${kind}`, element("div.who", who, when ? element("span.soft", ` · ${when}`) : undefined), element("div.text", text));
 }
 
-function callOf(request: Request, result: Result | undefined, child: Element | undefined): Element {
-  const given = request.malformed ?? json(request.arguments);
-  const inside: Part[] = given === "{}" ? [] : [label("Arguments"), pre(given)];
-  const edited = result?.metadata["edited"] as { by?: string | null; arguments?: unknown } | undefined;
-  if (edited) inside.push(label(`Executed with, changed by ${edited.by || "an operator"}`), pre(json(edited.arguments)));
-  for (const one of listOf<Answered>(result, "questions")) inside.push(label(one.text), pre(one.answered ? short(one.data) + whoGave(one) : "no answer"));
-  for (const one of listOf<Response>(result, "responses")) inside.push(label(response(one)));
-  inside.push(child);
-  const text = result && [pretty(result.content), ...(result.files ?? []).map(file)].join("\n");
-  const status = result === undefined ? element("span.badge.wait", "no result") : element(`span.badge.${result.success ? "good" : "bad"}`, result.success ? "ok" : "failed");
-  if (text !== undefined) inside.push(label("Result"), pre(text));
-  const open = given.length + (text?.length ?? 0) <= OPEN_CHARS && child === undefined;
-  const name = request.name.startsWith(SUB_AGENT) ? request.name.slice(SUB_AGENT.length) : request.name;
-  const brief = open ? "" : cut(call("", request.arguments).slice(1, -1), SUMMARY_CHARS);
-  const kind = name === request.name ? "" : "sub-agent ";
+function callOf(call: Call): Element {
+  const asked = json(call.asked ?? call.arguments);
+  const inside: Part[] = asked === "{}" ? [] : [label("Arguments"), pre(asked)];
+  if (call.edited) inside.push(label(`Executed with, changed by ${call.edited.by || "an operator"}`), pre(json(call.arguments)));
+  for (const one of call.state === "waiting" ? [] : call.questions) inside.push(label(one.text), pre(answerOf(one)));
+  inside.push(...call.responses.map((given) => label(response(given))));
+  if (call.child) inside.push(childOf(call.child));
+  const ended = call.state === "done" || call.state === "failed";
+  const text = ended ? [pretty(String(call.error ?? call.result)), ...call.files.map(file)].join("\n") : "";
+  const status = ended ? element(`span.badge.${call.state === "done" ? "good" : "bad"}`, call.state === "done" ? "ok" : "failed") : element("span.badge.wait", "no result");
+  if (ended) inside.push(label("Result"), pre(text));
+  const open = asked.length + text.length <= OPEN_CHARS && call.child === undefined;
+  const name = call.name.startsWith(SUBAGENT) ? call.name.slice(SUBAGENT.length) : call.name;
+  const brief = open ? "" : cut(called("", call.asked ?? call.arguments).slice(1, -1), SUMMARY_CHARS);
+  const kind = name === call.name ? "" : "sub-agent ";
   const summary = element("summary", kind, element("code", name), " ", status, brief ? element("span.soft", ` ${brief}`) : undefined);
   return attributed(element("details.call", summary, element("div", ...inside)), open ? { open: "open" } : {});
 }
 
-function childOf(told: Told, id: string): Element | undefined {
-  const child = told.children.get(id);
-  const missing = told.missing.get(id);
-  if (child === undefined) return missing && element("p.soft", `The session of the sub-agent ${missing[0]} ${missing[1]}.`);
-  return element("section.child", element("h3", `Sub-agent ${child.state.agent_type} `, badge(child.state.status)), ...conversation(child));
+function childOf(child: Conversation): Element {
+  return element("section.child", element("h3", `Sub-agent ${child.agent} `, child.status ? badge(child.status) : undefined), ...itemsOf(child));
 }
 
 // --- runs and money -----------------------------------------------------------------------------------------------------
@@ -244,44 +233,28 @@ function* costs({ services, usd: all, lines, left_out: left }: Replies["get_cost
 
 // --- words --------------------------------------------------------------------------------------------------------------
 
-interface Given {
-  by?: string | null;
-  at?: number | null;
+/** `words`, and who gave it when. */
+function given(words: string, { by, at }: { by?: string | null; at?: number | null }): string {
+  const known = [words, by ? `by ${by}` : "", time(at ?? null)].filter((word) => word !== "");
+  return known.length > 0 ? ` (${known.join(", ")})` : "";
 }
 
-interface Answered extends Given {
-  text: string;
-  answered?: boolean;
-  timed_out?: boolean;
-  data?: unknown;
-}
-
-interface Response extends Given {
-  kind: string;
-  approved: boolean;
-}
-
-function listOf<T>(result: Result | undefined, name: string): T[] {
-  const found = result?.metadata[name];
-  return Array.isArray(found) ? (found as T[]) : [];
-}
-
-function whoGave({ by, at, timed_out: late }: Given & { timed_out?: boolean }): string {
-  const words = [late ? "the default, because no answer came in time" : "", by ? `by ${by}` : "", time(at ?? null)].filter((word) => word !== "");
-  return words.length > 0 ? ` (${words.join(", ")})` : "";
+function answerOf(question: AskedQuestion): string {
+  if (!question.answered) return "no answer";
+  return short(question.data) + given(question.timed_out ? "the default, because no answer came in time" : "", question);
 }
 
 const YES: Record<string, string> = { client: "result given", unknown: "run again", question: "answered" };
 const NO: Record<string, string> = { client: "failure reported", unknown: "outcome decided", question: "not answered" };
 
-const response = (given: Response): string => (given.approved ? (YES[given.kind] ?? "approved") : (NO[given.kind] ?? "denied")) + whoGave(given);
+const response = (one: CallResponse): string => (one.approved ? (YES[one.kind] ?? "approved") : (NO[one.kind] ?? "denied")) + given("", one);
 
 function cut(text: string, limit: number): string {
   const line = text.trim().replace(/\s+/g, " ");
   return line.length <= limit ? line : `${line.slice(0, limit - 1)}…`;
 }
 
-const call = (name: string, given: object): string =>
+const called = (name: string, given: object): string =>
   `${name}(${Object.entries(given).map(([key, value]) => `${key}=${part(value)}`).join(", ")})`;
 
 const short = (value: unknown): string => cut(typeof value === "string" ? value : part(value), 200);

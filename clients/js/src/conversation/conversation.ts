@@ -2,7 +2,7 @@
 // readers show: what `helix.core.conversation` makes of them in Python. The same messages give the same items and the same
 // changes. A sub-agent has its own conversation below the call that started it. The text of a discarded attempt stays in its
 // step, which says that it is discarded.
-import type { Edit, FilePart, NoticeChunk, Pending, SessionSnapshot, StreamChunk, ToolResultMessage } from "../generated.ts";
+import type { Edit, FilePart, NoticeChunk, Pending, SessionSnapshot, StreamChunk, SubSessionRef, ToolResultMessage } from "../generated.ts";
 import { chunkOf, isNotice, lineOf, type StreamMessage, waitsIn } from "../wire.ts";
 import { Attempts } from "./attempts.ts";
 import { type Change, CONTINUES } from "./changes.ts";
@@ -155,6 +155,14 @@ export class Conversation {
       found.push(call);
     }
     return found;
+  }
+
+  /** Add the call of a sub-agent that works for an answer that is not part of history yet. Known calls stay as they are. */
+  expectChild({ parent_tool_call_id: id, session_id: child, agent_type: agent }: SubSessionRef): void {
+    if (this.calls.has(id)) return;
+    const call = this.#add(this.#lastStep(), id, SUBAGENT + agent, {});
+    this.#adopt(call, child, agent);
+    call.state = "running";
   }
 
   #lastStep(): Step {

@@ -14,6 +14,8 @@ type Arguments = Record<string, unknown>;
 export const BUDGET = "budget_exceeded";
 /** The beginning of the name of each tool that starts a sub-agent. */
 export const SUBAGENT = "subagent__";
+/** The tool with which a model gives its structured output. */
+export const FINISH = "__finish__";
 
 export interface User {
   readonly type: "user";
