@@ -60,6 +60,23 @@ async def test_a_conversation_and_its_state(typescript: Any) -> None:
         assert found["events"].count("RUN_STARTED") == found["events"].count("RUN_FINISHED") == 2
 
 
+async def test_a_call_that_ends_elsewhere_is_no_interrupt(typescript: Any) -> None:
+    """A user may write while another system works. An agent that connects again sees the end."""
+    tokens: list[str] = []
+
+    async def ship(args: Any, ctx: Any) -> None:
+        tokens.append(await ctx.later())
+
+    who = agent("helper", tools=[a_tool("ship", ship, later=True)])
+    async with served(executor_of([calls(call("ship")), "Done."], who)) as (gateway, client):
+        found = await front(typescript, gateway.url, ["say", "Ship"])
+        assert (found["problems"], found["pendingInterrupts"]) == ([], [])
+        await client.complete_call(tokens[0], "shipped")
+        assert (await (await client.handle(THREAD)).result(20)).text == "Done."
+        found = await front(typescript, gateway.url, ["connect", None])
+        assert said(found)[-2:] == [("tool", "shipped"), ("assistant", "Done.")]
+
+
 async def test_interrupts_are_answered_together(typescript: Any) -> None:
     asked = calls(call("count", text="A"), call("count", text="B"))
     script = [asked, "Both.", asked, "Again."]

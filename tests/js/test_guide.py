@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from tests.docs.documents import ROOT, blocks_of
+from tests.docs.documents import DOCUMENTS, ROOT, blocks_of
 from tests.js.conftest import CLIENT
 from tests.support_gateway import executor_of, key_for, keyed
 from tests.support_run import a_tool, agent, call, calls
@@ -60,6 +60,11 @@ def laid_out(folder: Path, package: Path) -> tuple[Path, Path]:
     page.write_text("\n".join(found["tsx"]))
     (folder / "front_ends.tsx").write_text("\n".join(b.text for b in blocks_of(FRONT_ENDS) if b.language == "tsx"))
     return program, page
+
+
+def test_all_typescript_in_documents_is_checked() -> None:
+    found = {path for path in DOCUMENTS for block in blocks_of(path) if block.language in ("ts", "tsx")}
+    assert found == {GUIDE, FRONT_ENDS}
 
 
 def test_the_program_has_the_right_types(npm: Any, package: Path, tmp_path: Path) -> None:
