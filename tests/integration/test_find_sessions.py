@@ -156,7 +156,7 @@ async def test_a_claim_wins_over_the_end_before_it_and_over_a_repair(store: Stat
 
 
 async def test_a_run_that_begins_before_the_effects_of_the_last_one_are_done(store: StateStore) -> None:
-    """A hook sends the next message. Then the facets of the first run are refused, and its other effects are done."""
+    """A hook sends the next message, so the facets of the first run stay out, and its other effects are done."""
     gate, begun = Gate(), list[Any]()
     async with LocalExecutor(store, model=ScriptedModel(["One.", gated(gate, "Two.")])) as executor:
 
@@ -165,7 +165,7 @@ async def test_a_run_that_begins_before_the_effects_of_the_last_one_are_done(sto
                 begun.append(True)
                 begun.append(await executor.execute(who, "Second", session_id="a"))
 
-        who = agent(hooks=Hooks(on_agent_complete=[send_next]))
+        who = agent(hooks=Hooks(on_agent_complete=send_next))
         await run(executor, "a", "First", who)
         await gate.reached()
         runs = (await executor.sessions.list_runs("a")).runs
@@ -184,7 +184,7 @@ async def test_a_refused_claim_does_not_hold_up_the_effects_of_a_run(store: Stat
             row = await row_of(store, "a")
             await store.transact("refused_claim", [moved_put(row.model_copy(update={"version": row.version + 1}))])
 
-        await run(executor, "a", "First", agent(hooks=Hooks(on_agent_complete=[claim_late])))
+        await run(executor, "a", "First", agent(hooks=Hooks(on_agent_complete=claim_late)))
         (ended,) = (await executor.sessions.list_runs("a")).runs
         async with asyncio.timeout(20):
             await eventually(lambda: _is_done(executor, ended.run_id))
