@@ -18,7 +18,7 @@ from helix.core.session_requests import ListSessions
 from helix.core.session_row import SessionRow
 from helix.engine.history import session_key
 from helix.gateway.loopback import LoopbackGateway
-from helix.ports.state_store import Delete, Put, StateStore
+from helix.ports.state_store import Delete, Put, StateStore, Update
 from helix.ports.streams import StreamManager
 from helix.services.session_index import facets_key, facets_partition, facets_put, index_partition, moved_put
 from helix.sessions import search
@@ -215,6 +215,26 @@ async def test_lists_are_right_after_a_crash_at_any_write() -> None:
     assert {"transact:claim_execute", "transact:effects_done", "transact:finish_delete"} <= {
         name.rpartition(":")[0] for name, _ in covered
     }
+
+
+async def test_a_given_title_is_found_and_shown_and_so_is_the_first_message(store: StateStore) -> None:
+    """What a rename writes: the title in the session's row, and the bare row beside it."""
+    async with LocalExecutor(store, model=ScriptedModel(["One.", "Two."])) as executor:
+        await run(executor, "a", "Find the kettle")
+        row = await row_of(store, "a")
+        named = row.model_copy(update={"title": "Plans for March", "version": row.version + 1})
+        await store.transact(
+            "rename",
+            [
+                Update(session_key("a"), set={"title": named.title, "version": named.version}),
+                moved_put(named),
+            ],
+        )
+        for _ in ("read from the session", "from the index"):
+            ((_, title),) = (await find(executor, text="march", titles=True)).sessions
+            assert title == "Plans for March"
+        await run(executor, "a", "More")
+        assert await ids(executor, text="plans kettle") == ["a"], "a further run keeps both"
 
 
 async def test_nothing_of_a_deleted_session_stays_in_the_index(store: StateStore) -> None:
