@@ -18,7 +18,7 @@ from helix.core.session_requests import ListSessions
 from helix.core.session_row import SessionRow
 from helix.engine.history import session_key
 from helix.gateway.loopback import LoopbackGateway
-from helix.ports.state_store import Delete, Put, StateStore
+from helix.ports.state_store import Delete, Put, StateStore, Update
 from helix.ports.streams import StreamManager
 from helix.services.session_index import facets_key, facets_partition, facets_put, index_partition, moved_put
 from helix.sessions import search
@@ -156,7 +156,7 @@ async def test_a_claim_wins_over_the_end_before_it_and_over_a_repair(store: Stat
 
 
 async def test_a_run_that_begins_before_the_effects_of_the_last_one_are_done(store: StateStore) -> None:
-    """A hook sends the next message. Then the facets of the first run are refused, and its other effects are done."""
+    """A hook sends the next message, so the facets of the first run stay out, and its other effects are done."""
     gate, begun = Gate(), list[Any]()
     async with LocalExecutor(store, model=ScriptedModel(["One.", gated(gate, "Two.")])) as executor:
 
@@ -165,7 +165,7 @@ async def test_a_run_that_begins_before_the_effects_of_the_last_one_are_done(sto
                 begun.append(True)
                 begun.append(await executor.execute(who, "Second", session_id="a"))
 
-        who = agent(hooks=Hooks(on_agent_complete=(send_next,)))
+        who = agent(hooks=Hooks(on_agent_complete=send_next))
         await run(executor, "a", "First", who)
         await gate.reached()
         runs = (await executor.sessions.list_runs("a")).runs
@@ -184,7 +184,7 @@ async def test_a_refused_claim_does_not_hold_up_the_effects_of_a_run(store: Stat
             row = await row_of(store, "a")
             await store.transact("refused_claim", [moved_put(row.model_copy(update={"version": row.version + 1}))])
 
-        await run(executor, "a", "First", agent(hooks=Hooks(on_agent_complete=(claim_late,))))
+        await run(executor, "a", "First", agent(hooks=Hooks(on_agent_complete=claim_late)))
         (ended,) = (await executor.sessions.list_runs("a")).runs
         async with asyncio.timeout(20):
             await eventually(lambda: _is_done(executor, ended.run_id))
@@ -215,6 +215,26 @@ async def test_lists_are_right_after_a_crash_at_any_write() -> None:
     assert {"transact:claim_execute", "transact:effects_done", "transact:finish_delete"} <= {
         name.rpartition(":")[0] for name, _ in covered
     }
+
+
+async def test_a_given_title_is_found_and_shown_and_so_is_the_first_message(store: StateStore) -> None:
+    """What a rename writes: the title in the session's row, and the bare row beside it."""
+    async with LocalExecutor(store, model=ScriptedModel(["One.", "Two."])) as executor:
+        await run(executor, "a", "Find the kettle")
+        row = await row_of(store, "a")
+        named = row.model_copy(update={"title": "Plans for March", "version": row.version + 1})
+        await store.transact(
+            "rename",
+            [
+                Update(session_key("a"), set={"title": named.title, "version": named.version}),
+                moved_put(named),
+            ],
+        )
+        for _ in ("read from the session", "from the index"):
+            ((_, title),) = (await find(executor, text="march", titles=True)).sessions
+            assert title == "Plans for March"
+        await run(executor, "a", "More")
+        assert await ids(executor, text="plans kettle") == ["a"], "a further run keeps both"
 
 
 async def test_nothing_of_a_deleted_session_stays_in_the_index(store: StateStore) -> None:
