@@ -86,6 +86,8 @@ class Reports:
             self._call(key, reports)
         for where, row in self._rows():
             sent = [one for one in calls[where] if one.how != "prolong" and one.value in (row.content or "")]
+            if any(verdict.refuses for verdict in row.verdicts):
+                continue
             if row.by == "answer" or (row.state != "done" and row.content is not None):
                 assert sent, f"forged_token: {where} has a result that nobody reported: {row}"
                 assert any(one.request.outcome in ("ok", UNKNOWN) for one in sent), (
@@ -104,6 +106,7 @@ class Reports:
         row, dropped = self._row(taken[0].token), False
         if row is not None:
             dropped = row.by in ("close", "policy") and self.judges(session_id, row.call_id)
+            dropped |= any(verdict.refuses for verdict in row.verdicts)
             kept = row.content is not None and taken[0].value in row.content and row.by in ("answer", None)
             assert kept or dropped or self.ledger.is_rewound(session_id), f"one_result: {taken[0]} is lost: {row}"
         for later in (one for one in reports if one.request.begun > ended and one.request.outcome != UNKNOWN):
