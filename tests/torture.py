@@ -52,6 +52,7 @@ JOBS = (
         ("-m", "tests.properties.people"),
     ),
     Job("people on SQLite", 1_000, ("-m", "tests.properties.people", "--kind", "sqlite")),
+    Job("people on the offline stage, whose functions are killed", 20, ("-m", "tests.e2e.people_play")),
     Job("people on DynamoDB (moto)", 20, ("-m", "tests.properties.people", "--kind", "dynamodb")),
     Job(
         "edits, other answers, stops and messages during a run, of useChat 7 and 6 and over WebSocket",

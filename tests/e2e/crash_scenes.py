@@ -9,11 +9,14 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 from tests.e2e.crash_play import PATIENCE_S, Idle, Play
 from tests.support.cloud_agents.planned import PlannedModel
 from tests.support.cloud_agents.plans import ask, call, finish, plan, say, use
 
+from helix.client import HelixClient
 from helix.core.chunks import CustomEventChunk, TextDeltaChunk
 from helix.core.delivery import Delivery, Position
 from helix.core.errors import HelixError
@@ -153,6 +156,30 @@ async def talked(play: Play) -> None:
     assert [m.content for m in said if m.role == "user"] == [first, wish, last]
 
 
+async def shipped(play: Play) -> None:
+    """End a call elsewhere as its client: late, with a forged token, again, and with another result."""
+    message = plan(use(call("ship", place=play.file("token")), call("look", topic="y")), say("Shipped."))
+    async with play.client() as client:
+        await play.insist(lambda: client.run("talker", message, session_id=play.session, key=f"key of {play.session}"))
+        await play.patiently("paused")
+        await play.at_rest_patiently()
+        token = Path(play.file("token")).read_text("utf-8")
+        reports = [(token[:-1], 7, "invalid_call_token"), (token, 7, "ok"), (token, 7, "ok"), (token, 8, "call_ended")]
+        for given, parcel, wanted in reports:
+            assert await play.insist(partial(_report, client, given, parcel)) == wanted
+        await play.patiently("completed")
+    await play.quiet()
+
+
+async def _report(client: HelixClient, token: str, parcel: int) -> str:
+    """Return `ok` or the code of the error."""
+    try:
+        await client.complete_call(token, {"parcel": parcel})
+    except HelixError as error:
+        return error.code
+    return "ok"
+
+
 async def stopped(play: Play) -> None:
     """Stop the execution from outside, so that the run fails, and retry the run."""
     message = plan(use(call("look", topic="x")), use(call("wait", gate=play.file("gate"))), say("At last."))
@@ -252,6 +279,7 @@ SCENES = {
     "halted": Scene(halted, ("call_model",), at_once=6, inline=True),
     "asked": Scene(asked, ("ws_message",), at_once=4),
     "talked": Scene(talked, ("call_model", "call_tool", "finish_run"), at_once=3),
+    "shipped": Scene(shipped, ("ws_message", "call_tool"), only=("claim_with_confirmation", "call_later"), at_once=4),
     "interrupted": Scene(interrupted, ("ws_message",), only=("stop_interrupt", "claim_continue"), at_once=4),
     "aborted": Scene(aborted, ("ws_message",), only=ABORTS, at_once=4, times=1, told=False),
     "unstarted": Scene(unstarted, ("sweep",), at_once=4),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +20,8 @@ from helix.core.registry import AgentRegistry
 from helix.engine.claims.claim import claim
 from helix.engine.claims.liveness import Claim, HeldClaim, LostClaimError, run_claim
 from helix.engine.engine import Over, Settings
-from helix.engine.history import History
+from helix.engine.history import History, session_key
+from helix.engine.steps import buy
 from helix.engine.steps.buy import buy_step
 from helix.engine.writing import advance, at_version, session_put
 from helix.ports.state_store import Key, Operation, Value
@@ -242,3 +244,25 @@ async def test_a_holder_moves_a_deadline_from_before_the_clock_was_set_back() ->
     async with asyncio.timeout(PATIENCE_S), HeldClaim(stage.engine, Claim("it", lambda: deadline, move)):
         await moved.wait()
     assert deadline <= stage.clock.now() + stage.engine.settings.claim_s
+
+
+async def test_the_claim_of_a_step_keeps_the_deadline_of_a_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The heartbeat comes after the step's row was copied from the session's, and before it is written."""
+    store, ahead = MemoryStateStore(), 500.0
+    claim_step, left = buy._claim_step, list[float]()
+
+    async def after_a_heartbeat(run: Any, *given: Any) -> bool:
+        assert await run_claim(run).move(run.now() + ahead)
+        return await claim_step(run, *given)
+
+    async def look(request: Any) -> str:
+        (row,) = await store.get([session_key("s")])
+        assert row is not None
+        left.append(row["lease_expires"] - time.time())
+        return "done"
+
+    monkeypatch.setattr(buy, "_claim_step", after_a_heartbeat)
+    executor = LocalExecutor(store, model=ScriptedModel([look]), registry=AgentRegistry())
+    await result_of(await executor.execute(agent(), "go", session_id="s"))
+    assert [round(one / ahead) for one in left] == [1]
+    await executor.close()

@@ -190,8 +190,6 @@ class PeopleMachine(ProtocolMachine):
             confirmation = Confirmation(row.call_id, rng.random() < 0.95, data, round=number)
         request = self.request()
         self.say(f"reply {owner} {row.call_id} {row.ask} {confirmation.data} round={confirmation.round} by {p}")
-        if row.ask == "elsewhere":
-            self.reports.answers.append(request)
         if values is not None and confirmation.approved:
             self.ledger.replies.append(Reply(owner, row.call_id, values, request, number == row.claim - 1))
         self.ask(p, "answer", lambda x: x.answer(agent, sid, confirmation), request)

@@ -41,11 +41,10 @@ class Report:
 
 
 class Reports:
-    """The reports of a walk. `answers` are those of people, who cannot answer such calls."""
+    """The reports of a walk."""
 
     def __init__(self, ledger: Ledger, cast: PeopleCast) -> None:
         self.ledger, self.cast, self.sent = ledger, cast, list[Report]()
-        self.answers: list[Request] = []
 
     def choose(self, rng: Random, request: Request) -> Report:
         """Choose a report: to a recent call rather than to an old one, new or repeated, with a right token or a forged
@@ -73,8 +72,6 @@ class Reports:
     # --- at the end -------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        accepted = [one for one in self.answers if one.outcome == "ok"]
-        assert not accepted, f"one_result: people answered calls that end elsewhere: {accepted}"
         calls: dict[str, list[Report]] = defaultdict(list)
         for report in self.sent:
             if report.is_forged:
@@ -86,6 +83,8 @@ class Reports:
             self._call(key, reports)
         for where, row in self._rows():
             sent = [one for one in calls[where] if one.how != "prolong" and one.value in (row.content or "")]
+            if any(verdict.refuses for verdict in row.verdicts):
+                continue
             if row.by == "answer" or (row.state != "done" and row.content is not None):
                 assert sent, f"forged_token: {where} has a result that nobody reported: {row}"
                 assert any(one.request.outcome in ("ok", UNKNOWN) for one in sent), (
@@ -104,6 +103,7 @@ class Reports:
         row, dropped = self._row(taken[0].token), False
         if row is not None:
             dropped = row.by in ("close", "policy") and self.judges(session_id, row.call_id)
+            dropped |= any(verdict.refuses for verdict in row.verdicts)
             kept = row.content is not None and taken[0].value in row.content and row.by in ("answer", None)
             assert kept or dropped or self.ledger.is_rewound(session_id), f"one_result: {taken[0]} is lost: {row}"
         for later in (one for one in reports if one.request.begun > ended and one.request.outcome != UNKNOWN):

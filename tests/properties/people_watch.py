@@ -67,7 +67,7 @@ class PeopleWatcher(Watcher):
         """Check how a call waits for its result from elsewhere, and then all that holds for every call."""
         if before is not None and after is not None and before["kind"] == after["kind"] == "call":
             moved = {field for field in before.keys() | after.keys() if before.get(field) != after.get(field)}
-            early = before["state"] == "claimed" and before.get("content") is not None
+            early = before["state"] == "claimed" and None not in (before.get("later"), before.get("content"))
             if name in MOVES:
                 if not moved <= MOVES[name]:
                     self.wrong("one_result", f"{name} changed {moved} of {key}")
@@ -79,8 +79,8 @@ class PeopleWatcher(Watcher):
                 self.wrong("one_result", f"{name}: {key} waits, although {before['owner']} lost it or it has a result")
             if waits:
                 return
-            if early and after["state"] == "done" and after["by"] == "answer":
-                if after["content"] != before["content"]:
+            if early and (after["state"] == "approved" or after.get("by") == "answer"):
+                if after["content"] != before["content"] and not after.get("verdicts"):
                     self.wrong("one_result", f"{name}: {key} had {before['content']}, and has {after['content']}")
                 return
         super()._entry(name, key, before, after, was)

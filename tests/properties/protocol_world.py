@@ -240,7 +240,7 @@ class World:
         actor.frozen, missed, actor.missed = False, actor.missed, []
         for handle in missed:
             if not handle.cancelled():
-                handle._run()
+                self.loop.call_soon(handle._run)  # within the loop, as a timer that fires
         self.settle()
 
     def settle(self) -> None:

@@ -4,7 +4,7 @@
 `boss` have an output. `boss` asks `helper` and `deputy`, who asks `helper` in turn, as does `chief`. `brief` may take
 two steps, and `thrifty` answers with 200 tokens at most. `mindful` caches its answers. `routed` asks the faster of
 two models while the prompt fits and there is money. The results of `tidy` are cleared, and the history of `terse` is
-summarised. Guards judge what `careful` does and says, and those of `shielded`
+summarised. Guards judge what `careful` does and says, and the results of `watched`, and those of `shielded`
 ask a guardrail of Amazon Bedrock. `changing` differs in each edition. `roomy` has its own
 functions and state machine, and so has `crew`, whose limit changes,
 and soon. `front` hands over to `roomy`, who hands back.
@@ -27,6 +27,7 @@ from helix.core.tools import create_sub_agent_tool, tool
 from helix.core.verdicts import Allow, AnyVerdict, Ask, Block, Replace
 from helix.guards import BedrockGuardrail
 
+from .crashes import started
 from .tools import ALL, TOOL_S, Answer, Notes
 
 EDITION = "CLOUD_AGENTS_EDITION"
@@ -71,6 +72,7 @@ def watch_calls(arguments: dict[str, Any], context: GuardContext) -> AnyVerdict:
 
 
 def watch_results(value: Any, context: GuardContext) -> AnyVerdict:
+    started(context.session_id, f"guard of {context.call_id}")
     return Replace(str(value).replace("1234", "****")) if "1234" in str(value) else Allow()
 
 
@@ -97,6 +99,7 @@ boss = _agent(
 tidy = _agent("tidy", context=Context(window=20_000, keep_steps=1))
 terse = _agent("terse", context=Context(window=20_000, keep_steps=1, clear_at=None, summariser="same"))
 WATCH = Guard(call=watch_calls, result=watch_results, output=watch_output, hold="step")
+watched = _agent("watched", guards=[Guard(result=watch_results, timeout_s=1)])
 careful = _agent("careful", guards=[WATCH], frontend_tools=["show_map"])
 GUARDRAIL = BedrockGuardrail("absent", "1")
 """A guardrail that the account does not have, so each call of it fails, with or without the right to apply it."""
@@ -119,6 +122,7 @@ CAST = (
     tidy,
     terse,
     careful,
+    watched,
     shielded,
     boss,
     chief,

@@ -3,8 +3,8 @@
 Law: the folder of a session controls it and its sub-agents. `<folder>/<session>/points` counts the points that were
 reached. `<folder>/<session>/armed` names the one point at which one worker is killed, once. Sessions without a folder are
 not affected. A point is `<verb>.<what>:<before or after>#<n>`: the n-th occurrence (from 0) of this name in the session.
-`<folder>/<session>/log` has a line for each start of a tool or a model call (`start ...`), and for each result that has
-become durable (`done ...`). What is done must never start again.
+`<folder>/<session>/log` has a line for each start of a tool, a model call or a guard of results (`start ...`), and for each
+result that has become durable (`done ...`). What is done must never start again.
 """
 
 from __future__ import annotations
@@ -170,10 +170,12 @@ class _Launcher:
 
 
 def _done(operations: Sequence[Operation]) -> Iterator[str]:
-    """Return the calls and steps that these writes make final."""
+    """Return the calls, steps and verdicts on results that these writes make final."""
     for op in operations:
         if isinstance(op, Put) and op.value.get("call_id") and op.value.get("state") == "done":
             yield f"done {op.key.partition} call {op.value['call_id']}"
+            if op.value.get("verdicts"):
+                yield f"done {op.key.partition} guard of {op.value['call_id']}"
         elif isinstance(op, Put) and op.key.sort.startswith("m#") and op.value.get("attempt_id"):
             yield f"done {op.key.partition} step {op.value['step']}"
 
@@ -182,7 +184,7 @@ _points: list[Points] = []
 
 
 def started(session_id: str, what: str) -> None:
-    """Record that a tool or a model begins: `call <id>` or `step <number>` of a session."""
+    """Record that a tool, a model or a guard begins: `call <id>`, `step <number>` or `guard of <id>` of a session."""
     for points in _points:
         points.tell(session_id, f"start {session_id} {what}")
 

@@ -167,7 +167,7 @@ class CallRow(Stored):
     """The arguments that a person or a guard put in place of the model's. None if the model's are used."""
     owner: str | None = None
     """The holder of the claim: a worker, a delivery, or the sub-agent's session. None while the call waits for a
-    person."""
+    person or another system, and after a heartbeat was missing, until a worker executes the call again."""
     claim: int = 0
     """The number of the last claim, a fencing token against earlier holders. 0 if never claimed. Asking about an
     unknown outcome also takes the next number."""

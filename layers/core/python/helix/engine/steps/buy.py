@@ -362,6 +362,7 @@ async def _claim_step(
         late=before.late if before is not None and before.run_id == new.run_id else 0,
     )
     limit = reserved.request.config.max_output_tokens
+    new.lease_expires = session.lease_expires  # which a heartbeat may have moved since `new` was copied
     new.head = prepared.head.id
     new.output_limit = limit if limit != prepared.request.config.max_output_tokens else None
     ops: list[Operation] = []
