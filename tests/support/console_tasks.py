@@ -82,7 +82,7 @@ class Shop:
     async def answer(self, request: LLMGenerateInput) -> Any:
         """Answer as the last message and the number of results after it demand."""
         last = max(n for n, message in enumerate(request.messages) if isinstance(message, UserMessage))
-        asked = request.messages[last].content
+        asked = str(request.messages[last].content)
         after = [one for one in request.messages[last:] if isinstance(one, ToolResultMessage)]
         if request.agent_type == "finder":
             return "It is on the shelf."
