@@ -79,7 +79,7 @@ async def test_two_sessions_are_chosen_and_compared_by_keyboard(tmp_path: Path) 
         assert await answer.locator(".words ins").all_inner_texts() == ["5", "to the account"]
         steps = page.get_by_role("region", name="Steps")
         await steps.get_by_text("1 step is the same").wait_for()
-        heads = await steps.locator("h3").all_inner_texts()
+        heads = await steps.locator(".different h3").all_inner_texts()
         assert heads == [
             "Only B has step 2",
             "Step 2 of A and step 3 of B, by its calls and results",

@@ -11,7 +11,7 @@ import { Empty, Icon, Status, Table, Text } from "./pieces.tsx";
 import { type Compared, link } from "./route.ts";
 
 /** How often sides that run are compared again. */
-const LOOK_MS = 5_000;
+const LOOK_MS = 2_000;
 const SIDES = ["left", "right"] as const;
 type Name = (typeof SIDES)[number];
 const LETTERS: Record<Name, string> = { left: "A", right: "B" };

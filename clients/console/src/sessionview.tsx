@@ -30,6 +30,10 @@ export function SessionView({ id, tab, call }: { id: string; tab: Tab; call: str
       .then(refresh)
       .catch((error: unknown) => setProblem(said(error)));
   };
+  // Whoever came without a control that has the focus, such as from the palette, goes on with the keyboard here, not at the top.
+  useEffect(() => {
+    if (document.activeElement === document.body) document.getElementById("main")?.focus({ preventScroll: true });
+  }, []);
   if (session.error.value !== undefined) {
     return (
       <Empty title={session.error.value}>
