@@ -44,6 +44,7 @@ const OTHERS: [string, string][] = [
   ["Enter", "Send the message"],
   ["Shift Enter", "A new line"],
   ["Esc", "Leave a field, close a dialog"],
+  ["↑ ↓ ← →", "In the timeline: move and fold; Enter opens the details, + - 0 zoom"],
   ["Tab", "To the next control; Enter or Space opens and closes what has an arrow"],
 ];
 
