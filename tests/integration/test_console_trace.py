@@ -70,10 +70,19 @@ async def test_a_failed_call_is_found_by_filter_and_read_by_keyboard(tmp_path: P
         await page.keyboard.press("End")
         await page.keyboard.press("Enter")
         detail = page.get_by_role("region", name="Details of visit, step 51")
+        assert await page.evaluate("document.activeElement.className") == "trace-detail"
         assert '"cellar"' in await detail.get_by_role("group", name="Arguments of visit").inner_text()
         await page.keyboard.press("Escape")
         await detail.wait_for(state="detached")
         assert await page.evaluate("document.activeElement.className") == "trace-tree"
+        await page.keyboard.press("Enter")
+        await detail.wait_for()
+        await tree.focus()
+        await page.keyboard.press("ArrowUp")
+        await page.get_by_role("region", name="Details of Step 51").wait_for()
+        assert await page.evaluate("document.activeElement.className") == "trace-tree", "the details follow the arrows"
+        await page.keyboard.press("Escape")
+        await page.locator(".trace-detail").wait_for(state="detached")
         await page.keyboard.press("ArrowLeft")
         await page.keyboard.press("ArrowLeft")
         await failed.wait_for(state="detached")

@@ -10,6 +10,8 @@ const DRAW_MS = 50;
 const MANY = 2_000;
 /** Messages of one read, the most that the service gives. */
 const PAGE = 1_000;
+/** The longest wait for the first draw before the beginning is read. */
+const PATIENCE_MS = 2_000;
 /** Reads that are under way at the same time. */
 const AT_ONCE = 3;
 
@@ -29,6 +31,9 @@ export class History {
   #isWhole = false;
   /** What was followed while the beginning was on its way. */
   #later: StreamMessage[] = [];
+  #onShown: () => void = () => undefined;
+  /** Resolves when the page has drawn something: the beginning is read after that, so that it does not delay the end. */
+  readonly #shown = new Promise<void>((shown) => (this.#onShown = shown));
   #following: AsyncGenerator<StreamMessage, void, undefined> | undefined;
 
   constructor(id: string) {
@@ -58,13 +63,16 @@ export class History {
     const whole = new Timeline(this.#id);
     whole.know(runs);
     const begun = this.#follow(end, whole);
-    if (end > 0) await this.#readBefore(end, whole);
+    if (end > 0) {
+      this.reading.value = { read: 0, all: end };
+      await Promise.race([this.#shown, new Promise((waited) => setTimeout(waited, PATIENCE_MS))]);
+      await this.#readBefore(end, whole);
+    }
     await begun;
   }
 
   /** Read the messages up to the sequence `end`, and then show the whole in place of the end. */
   async #readBefore(end: number, whole: Timeline): Promise<void> {
-    this.reading.value = { read: 0, all: end };
     const pages: Promise<StreamMessage[]>[] = [];
     const ask = (after: number): Promise<StreamMessage[]> => {
       const page = service().ask("read_stream", { session_id: this.#id, after, limit: Math.min(PAGE, end - after) });
@@ -112,6 +120,7 @@ export class History {
       () => {
         this.#drawing = false;
         this.drawn.value++;
+        requestAnimationFrame(() => this.#onShown());
       },
       many ? DRAW_MS * 5 : DRAW_MS,
     );

@@ -55,6 +55,7 @@ const OTHERS: [string, string][] = [
   ["Ctrl Enter", "Approve the call, or send its result"],
   ["Shift Enter", "A new line"],
   ["Esc", "Leave a field, close a dialog"],
+  ["↑ ↓ ← →", "In the timeline: move and fold; Enter opens the details, + - 0 zoom"],
   ["Tab", "To the next control; Enter or Space opens and closes what has an arrow"],
 ];
 

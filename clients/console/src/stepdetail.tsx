@@ -1,6 +1,6 @@
 // What the selected row of the trace did: in short, what the model was asked and answered, and what it changed of the state.
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { said, service } from "./api.ts";
 import { Details } from "./bought.tsx";
 import { CheckpointRow } from "./checkpoints.tsx";
@@ -34,9 +34,7 @@ type View = keyof typeof VIEWS;
 let last: View = "summary";
 
 export function Detail({ row, session, own, branch, rewind, close }: Given) {
-  const box = useRef<HTMLElement>(null);
   const [view, setView] = useState<View>(last);
-  useEffect(() => box.current?.focus({ preventScroll: true }), []);
   const step = row.kind === "run" || row.kind === "gap" ? undefined : row.step;
   const choose = (name: View) => setView((last = name));
   const leave = (event: KeyboardEvent) => {
@@ -45,7 +43,7 @@ export function Detail({ row, session, own, branch, rewind, close }: Given) {
     close();
   };
   return (
-    <section ref={box} class="trace-detail" tabIndex={-1} aria-label={`Details of ${titleOf(row)}`} onKeyDown={leave}>
+    <section class="trace-detail" tabIndex={-1} aria-label={`Details of ${titleOf(row)}`} onKeyDown={leave}>
       <header>
         <h2>
           <Text of={titleOf(row)} length={60} />

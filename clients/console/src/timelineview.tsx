@@ -30,6 +30,10 @@ export function TimelineView({ session, branch, attempt, target }: Given) {
   const [folds, setFolds] = useState<Folds>({ all: undefined, keys: new Map() });
   const [selected, setSelected] = useState<string | undefined>(undefined);
   const [opened, setOpened] = useState(false);
+  const [entered, setEntered] = useState(0);
+  useEffect(() => {
+    if (entered > 0) document.querySelector<HTMLElement>(".trace-detail")?.focus({ preventScroll: true });
+  }, [entered]);
   const [zoom, setZoom] = useState<Zoom | undefined>(undefined);
   const [top, setTop] = useState<string | undefined>(undefined);
   const rows = useMemo(() => rowsOf(timeline, filter, folds), [timeline, version, filter, folds]);
@@ -55,31 +59,34 @@ export function TimelineView({ session, branch, attempt, target }: Given) {
           {(all) => setFolds({ all, keys: new Map() })}
         </Toolbar>
       )}
-      {run !== undefined && (
-        <div class="trace-head">
-          <span class="span-name quiet">Run {run.turn}</span>
-          <span class="axis">
-            <Strip run={run} zoom={zoom} setZoom={setZoom} />
-            <Ruler window={windowOf(run, zoom)} from={run.from} />
-          </span>
-          <span class="span-figures quiet">Duration</span>
-        </div>
-      )}
       <div class={`trace-body ${opened && row !== undefined ? "with-detail" : ""}`}>
-        {timeline.runs.length > 0 && (
-          <TraceTree
-            rows={rows}
-            selected={selected}
-            zoom={zoom}
-            target={named}
-            fromEnd={!idle || history.isLong}
-            select={setSelected}
-            open={(key) => (setSelected(key), setOpened(true))}
-            fold={(key, unfolded) => setFolds(({ all, keys }) => ({ all, keys: new Map(keys).set(key, unfolded) }))}
-            onZoom={onZoom}
-            onTop={({ id }) => setTop(id)}
-          />
-        )}
+        <div class="trace-main">
+          {run !== undefined && (
+            <div class="trace-head">
+              <span class="span-name quiet">Run {run.turn}</span>
+              <span class="axis">
+                <Strip run={run} zoom={zoom} setZoom={setZoom} />
+                <Ruler window={windowOf(run, zoom)} from={run.from} />
+              </span>
+              <span class="span-figures quiet">Duration</span>
+            </div>
+          )}
+          {timeline.runs.length > 0 && (
+            <TraceTree
+              rows={rows}
+              selected={selected}
+              zoom={zoom}
+              target={named}
+              fromEnd={!idle || history.isLong}
+              select={setSelected}
+              open={(key, enter) => (setSelected(key), setOpened(true), enter && setEntered(entered + 1))}
+              close={() => setOpened(false)}
+              fold={(key, unfolded) => setFolds(({ all, keys }) => ({ all, keys: new Map(keys).set(key, unfolded) }))}
+              onZoom={onZoom}
+              onTop={({ id }) => setTop(id)}
+            />
+          )}
+        </div>
         {opened && row !== undefined && (
           <Detail key={row.key} row={row} own={own} branch={branch} rewind={idle && own ? rewind : undefined} close={close} session={session} />
         )}

@@ -22,14 +22,16 @@ interface Given {
   /** Whether the newest rows are shown first. */
   fromEnd: boolean;
   select: (key: string) => void;
-  open: (key: string) => void;
+  /** Show the details of a row. `enter`: the keyboard goes there. */
+  open: (key: string, enter: boolean) => void;
+  close: () => void;
   fold: (key: string, unfolded: boolean) => void;
   onZoom: (by: "in" | "out" | "all") => void;
   /** The run of the row at the top. */
   onTop: (run: RunSpan) => void;
 }
 
-export function TraceTree({ rows, selected, zoom, target, fromEnd, select, open, fold, onZoom, onTop }: Given) {
+export function TraceTree({ rows, selected, zoom, target, fromEnd, select, open, close, fold, onZoom, onTop }: Given) {
   const box = useRef<HTMLDivElement>(null);
   const [seen, setSeen] = useState({ top: 0, height: 800, row: 30 });
   const at = useRef({ key: "", offset: 0, end: fromEnd });
@@ -75,7 +77,8 @@ export function TraceTree({ rows, selected, zoom, target, fromEnd, select, open,
       End: () => move(rows.length - 1),
       ArrowRight: () => row && (row.unfolded === false ? fold(row.key, true) : row.unfolded === true && move(index + 1)),
       ArrowLeft: () => row && (row.unfolded === true ? fold(row.key, false) : move(parentOf(rows, index) < 0 ? index : parentOf(rows, index))),
-      Enter: () => row && open(row.key),
+      Enter: () => row && open(row.key, true),
+      Escape: close,
       " ": () => row?.unfolded !== undefined && fold(row.key, !row.unfolded),
       "+": () => onZoom("in"),
       "-": () => onZoom("out"),
@@ -126,7 +129,7 @@ interface RowGiven {
   zoom: Zoom | undefined;
   selected: boolean;
   target: boolean;
-  open: (key: string) => void;
+  open: (key: string, enter: boolean) => void;
   fold: (key: string, unfolded: boolean) => void;
 }
 
@@ -144,7 +147,7 @@ function TraceRow({ row, index, zoom, selected, target, open, fold }: RowGiven) 
       aria-expanded={row.unfolded}
       aria-selected={selected}
       style={{ "--level": row.level }}
-      onClick={() => open(row.key)}
+      onClick={() => open(row.key, false)}
     >
       <span class="span-name">
         <span class={`twist ${row.unfolded === undefined ? "none" : row.unfolded ? "open" : ""}`} aria-hidden="true" onClick={row.unfolded === undefined ? undefined : toggle} />
