@@ -70,7 +70,7 @@ async def test_a_failed_call_is_found_by_filter_and_read_by_keyboard(tmp_path: P
         await page.keyboard.press("End")
         await page.keyboard.press("Enter")
         detail = page.get_by_role("region", name="Details of visit, step 51")
-        assert await page.evaluate("document.activeElement.className") == "trace-detail"
+        await page.wait_for_function("() => document.activeElement.className === 'trace-detail'")
         assert '"cellar"' in await detail.get_by_role("group", name="Arguments of visit").inner_text()
         await page.keyboard.press("Escape")
         await detail.wait_for(state="detached")
@@ -93,7 +93,8 @@ async def test_a_failed_call_is_found_by_filter_and_read_by_keyboard(tmp_path: P
 
 
 async def test_parallel_calls_show_their_arguments_and_zoom_enlarges_them(tmp_path: Path) -> None:
-    plan = [visits("hall", "yard", "attic"), "Done."]
+    slow = {"content": "All three places have a kettle, and each of them is clean and red.", "delta_delay_s": 0.1}
+    plan = [visits("hall", "yard", "attic"), slow]
     async with page_of(str(tmp_path / "a.db"), [helper()], plan) as (browser, executor):
         handle = await executor.execute(helper(), "Visit")
         await handle.result()
@@ -110,7 +111,8 @@ async def test_parallel_calls_show_their_arguments_and_zoom_enlarges_them(tmp_pa
         await tree.focus()
         await page.keyboard.press("+")
         await page.keyboard.press("+")
-        assert (await mark.bounding_box())["width"] > 2 * before
+        lane = (await rows.first.locator(".lane").bounding_box())["width"]
+        assert (await mark.bounding_box())["width"] >= min(2 * before, 0.9 * lane) > 1.2 * before
         await page.get_by_role("button", name="Fit").click()
         assert abs((await mark.bounding_box())["width"] - before) < 2
 

@@ -62,9 +62,12 @@ export class History {
     this.timeline.know(runs);
     const whole = new Timeline(this.#id);
     whole.know(runs);
-    const begun = this.#follow(end, whole);
     if (end > 0) {
       this.reading.value = { read: 0, all: end };
+      for (const message of await this.#page(end, PAGE)) this.#take(message); // sooner than a subscription gives them
+    }
+    const begun = this.#follow(this.#later.at(-1)?.sequence ?? end, whole);
+    if (end > 0) {
       await Promise.race([this.#shown, new Promise((waited) => setTimeout(waited, PATIENCE_MS))]);
       await this.#readBefore(end, whole);
     }
@@ -74,14 +77,10 @@ export class History {
   /** Read the messages up to the sequence `end`, and then show the whole in place of the end. */
   async #readBefore(end: number, whole: Timeline): Promise<void> {
     const pages: Promise<StreamMessage[]>[] = [];
-    const ask = (after: number): Promise<StreamMessage[]> => {
-      const page = service().ask("read_stream", { session_id: this.#id, after, limit: Math.min(PAGE, end - after) });
-      return page.then(({ messages }) => messages as unknown as StreamMessage[]);
-    };
     let [asked, last] = [0, 0];
     while (!this.#closed) {
       for (; pages.length < AT_ONCE && asked < end; asked += PAGE) {
-        const page = ask(asked);
+        const page = this.#page(asked, Math.min(PAGE, end - asked));
         page.catch(() => undefined); // it is awaited below, or the read of an earlier one has failed
         pages.push(page);
       }
@@ -106,10 +105,19 @@ export class History {
     this.#following = service().follow(this.#id, { after });
     for await (const message of this.#following) {
       if (this.#closed) return;
-      take(this.timeline, message);
-      if (!this.#isWhole) this.#later.push(message);
-      this.#draw();
+      this.#take(message);
     }
+  }
+
+  async #page(after: number, limit: number): Promise<StreamMessage[]> {
+    const { messages } = await service().ask("read_stream", { session_id: this.#id, after, limit });
+    return messages as unknown as StreamMessage[];
+  }
+
+  #take(message: StreamMessage): void {
+    take(this.timeline, message);
+    if (!this.#isWhole) this.#later.push(message);
+    this.#draw();
   }
 
   #draw(): void {
