@@ -1,6 +1,10 @@
 // The bundle is checked in: the same sources give the same bytes, under names that do not change.
 import { defineConfig } from "vite";
 
+/** The first style sheet and the font have the bundle's name, the style sheets of other views their own. */
+const assetName = ({ names: [name = ""] }: { names: string[] }) =>
+  name.endsWith(".css") && name !== "index.css" ? "console-[name][extname]" : "console[extname]";
+
 export default defineConfig({
   base: "./",
   publicDir: "public",
@@ -11,9 +15,8 @@ export default defineConfig({
     modulePreload: false,
     reportCompressedSize: false,
     assetsInlineLimit: 0,
-    cssCodeSplit: false,
     rolldownOptions: {
-      output: { entryFileNames: "console.js", chunkFileNames: "console-[name].js", assetFileNames: "console[extname]" },
+      output: { entryFileNames: "console.js", chunkFileNames: "console-[name].js", assetFileNames: assetName },
     },
   },
   worker: { format: "es", rolldownOptions: { output: { entryFileNames: "console-[name].js" } } },

@@ -14,6 +14,7 @@ from helix import LLMConfig, create_sub_agent_tool
 from helix.core.errors import ModelError
 from helix.core.functions import AgentClient
 from helix.core.registry import AgentRegistry
+from helix.gateway import reads
 from helix.gateway.authoriser import prefix_of
 
 # --- runs ---------------------------------------------------------------------------------------------------------------
@@ -323,7 +324,7 @@ async def test_what_fails_inside_says_nothing_of_itself_and_is_logged_under_the_
     async def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("the prompt was: secret")
 
-    monkeypatch.setattr(desk.executor.sessions, "list_sessions", broken)
+    monkeypatch.setattr(reads, "find_sessions", broken)
     answer = await desk.ask("ada", "list_sessions")
     assert answer["error"]["code"] == "internal_error" and "secret" not in json.dumps(answer)
     (record,) = [record for record in caplog.records if record.name == "helix.gateway"]

@@ -6,6 +6,7 @@ import { everybody, operator } from "./operator.ts";
 import { Empty, Icon, Problem, Text } from "./pieces.tsx";
 import { link } from "./route.ts";
 import type { Results } from "./wire.ts";
+import "./fleet.css";
 
 type Fleet = Results["get_fleet"];
 type Agent = Fleet["agents"][number];

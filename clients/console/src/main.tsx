@@ -16,7 +16,6 @@ import { Sidebar } from "./sidebar.tsx";
 import { SignIn } from "./signin.tsx";
 import "./tokens.css";
 import "./style.css";
-import "./fleet.css";
 import "./find.css";
 import "./chat.css";
 
