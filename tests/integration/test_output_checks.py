@@ -23,9 +23,11 @@ from helix import (
     ToolError,
 )
 from helix.core.entries import AssistantRow
+from helix.core.errors import StoreError
 from helix.engine.steps import check_output
 from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
+from helix.runtime.handle import RunStoppedError
 from helix.testing.crash import CrashPoints, Point, crash_everywhere, writes
 from helix.testing.invariants import check_session, read_tree
 
@@ -57,6 +59,23 @@ async def test_a_refused_output_goes_back_with_the_reason(world: World) -> None:
     assert [c.error for c in of_type(chunks, "error")] == ["a score of 1 is too low"], "readers see the reason"
     assert [c.output for c in of_type(chunks, "output")] == [GOOD]
     await check_session(workers.store, workers.streams, handle.session_id, at_rest=True)
+
+
+async def test_a_store_that_does_not_answer_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The claim cannot be confirmed before the check. The run stops in this process, and goes on when it is resumed."""
+    async with LocalExecutor(model=ScriptedModel([finish(GOOD)], repeat=True)) as workers:
+
+        async def silent(*_: Any) -> None:
+            raise StoreError("the store does not answer")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(check_output, "confirm", silent)
+            handle = await workers.execute(strict(), "go", session_id=S)
+            with pytest.raises(RunStoppedError):
+                await handle.result()
+        assert (await workers.sessions.get(S)).error is None, "the output was not judged"
+        again = await (await workers.resume(strict(), S)).result()
+        assert again.status == "completed" and again.output == Answer(**GOOD)
 
 
 async def test_checks_run_in_order_and_may_be_async_raise_and_take_the_context(world: World) -> None:

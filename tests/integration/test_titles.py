@@ -17,8 +17,9 @@ from helix.adapters.models.scripted import ScriptedModel
 from helix.adapters.system import SystemClock, SystemIds
 from helix.cli.sessions.files import _export
 from helix.core.context_policy import Context
-from helix.core.errors import InvalidInputError, SessionNotFoundError
-from helix.ports.state_store import Operation
+from helix.core.errors import DamagedRowError, InvalidInputError, SessionNotFoundError
+from helix.engine.history import session_key
+from helix.ports.state_store import Operation, Update
 from helix.services.session_calls import session_calls
 from helix.sessions.exports import read_export
 from helix.sessions.imports import import_session
@@ -91,6 +92,17 @@ async def test_a_title_goes_with_copies_and_exports() -> None:
         assert await executor.rename(S, " \n ") == ""
         assert (await executor.sessions.get(S)).title == ""
     await check(other)
+
+
+async def test_a_session_that_is_rebuilt_after_damage_keeps_its_title() -> None:
+    store = await talk(DESK, Talk(), turns=1)
+    async with LocalExecutor(store=store, model=Talk().adapter()) as executor:
+        await executor.rename(S, "Kettles")
+        await store.transact("damage", [Update(session_key(S), set={"count": "many"})])
+        with pytest.raises(DamagedRowError):
+            await executor.sessions.get(S)
+        await executor.abort(DESK, S)
+        assert (await executor.sessions.get(S)).title == "Kettles"
 
 
 async def test_a_title_that_cannot_be_is_refused() -> None:

@@ -114,6 +114,18 @@ def test_long_texts_are_compared_whole_and_cut_afterwards() -> None:
     assert found.steps[0].differs == ["text"] and step is not None and len(step.text) == MOST_TEXT
 
 
+def test_a_comparison_of_long_runs_is_bounded() -> None:
+    """Whatever the texts of a step and the values of a state are, the reply fits into a response of 6 MB."""
+    entries = [row for n in range(1, 401) for row in answer(n, "x" * 5_000, ("look", {"q": "y" * 5_000}, "z" * 5_000))]
+    side = Side("a", None, "helper", "completed", [asked("Hello"), *entries], {"notes": "n" * 3_000_000})
+    found = compare_sides(side, Side("b", None, "helper", "completed", side.entries, {"notes": ""}))
+    assert len(found.steps) == 400 and found.first_difference is None
+    assert sum(len(step.text) + len(step.calls[0].result) for pair in found.steps if (step := pair.left)) > 200_000
+    assert len(found.model_dump_json()) < 2_000_000
+    (place,) = found.state
+    assert place.right == "" and str(place.left).startswith('"nnn') and len(str(place.left)) == MOST_TEXT
+
+
 def test_states_differ_at_places() -> None:
     left = {"a": {"b": 1, "c": True}, "list": [1, 2], "kind": {}}
     right = {"a": {"b": 2, "c": 1}, "list": [1, 2, 3], "kind": [], "new": None}

@@ -3186,7 +3186,7 @@ export interface ComparedSide {
  */
 export interface StateDifference {
   /**
-   * The value of the left side. None also if it has none.
+   * The value of the left side. None also if it has none. A value with more than 2,000 characters of JSON is the beginning of that text.
    */
   left: unknown;
   /**
@@ -3198,7 +3198,7 @@ export interface StateDifference {
    */
   path: string[];
   /**
-   * The value of the right side. None also if it has none.
+   * The value of the right side, like that of the left one.
    */
   right: unknown;
 }

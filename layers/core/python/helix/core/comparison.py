@@ -18,6 +18,8 @@ from helix.core.usage import Usage
 
 MOST_TEXT: Final = 2_000
 """The maximum length, in characters, of a text of a step."""
+MOST_TEXTS: Final = 1_000_000
+"""The maximum length, in characters, of the texts of all steps together. The more steps, the shorter each text is cut."""
 MOST_ANSWER: Final = 20_000
 """The maximum length, in characters, of an input or answer that is compared word by word."""
 MOST_CHANGES: Final = 500
@@ -84,9 +86,10 @@ class StateDifference(Record):
     only: Literal["left", "right"] | None
     """The side that has the value, if only one has it."""
     left: JsonValue
-    """The value of the left side. None also if it has none."""
+    """The value of the left side. None also if it has none. A value with more than 2,000 characters of JSON is the
+    beginning of that text."""
     right: JsonValue
-    """The value of the right side. None also if it has none."""
+    """The value of the right side, like that of the left one."""
 
 
 class ComparedSide(Record):
@@ -160,7 +163,7 @@ def compare_sides(left: Side, right: Side) -> Comparison:
         right=_facts(right, other),
         input=compare_texts(_input(left), _input(right)),
         answer=compare_texts(_answer(left), _answer(right)),
-        steps=[_cut_pair(pair) for pair in pairs],
+        steps=_cut_pairs(pairs),
         first_difference=next((n for n, pair in enumerate(pairs) if not pair.is_same), None),
         state=differences[:MOST_CHANGES],
         more_state=len(differences) > MOST_CHANGES,
@@ -253,21 +256,28 @@ def _pair(left: ComparedStep | None, right: ComparedStep | None) -> StepPair:
     return StepPair(left=left, right=right, differs=_aspects(left, right) if left and right else [])
 
 
-def _cut_pair(pair: StepPair) -> StepPair:
-    return pair.model_copy(update={"left": _cut_step(pair.left), "right": _cut_step(pair.right)})
+def _cut_pairs(pairs: Sequence[StepPair]) -> list[StepPair]:
+    steps = [step for pair in pairs for step in (pair.left, pair.right) if step is not None]
+    texts = sum(1 + len(step.messages) + 2 * len(step.calls) for step in steps)
+    most = min(MOST_TEXT, max(1, MOST_TEXTS // max(1, texts)))
+    return [
+        pair.model_copy(update={"left": _cut_step(pair.left, most), "right": _cut_step(pair.right, most)})
+        for pair in pairs
+    ]
 
 
-def _cut_step(step: ComparedStep | None) -> ComparedStep | None:
+def _cut_step(step: ComparedStep | None, most: int) -> ComparedStep | None:
     if step is None:
         return None
     calls = [
-        call.model_copy(update={"arguments": _cut(call.arguments), "result": _cut(call.result)}) for call in step.calls
+        call.model_copy(update={"arguments": _cut(call.arguments, most), "result": _cut(call.result, most)})
+        for call in step.calls
     ]
-    texts = {"messages": [_cut(text) for text in step.messages], "text": _cut(step.text)}
+    texts = {"messages": [_cut(text, most) for text in step.messages], "text": _cut(step.text, most)}
     return step.model_copy(update={**texts, "calls": calls})
 
 
-def _cut(text: str, most: int = MOST_TEXT) -> str:
+def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
@@ -307,7 +317,7 @@ def _differences(left: JsonValue, right: JsonValue, path: list[str]) -> list[Sta
     here, there = _members(left), _members(right)
     if here is None or there is None or isinstance(left, dict) != isinstance(right, dict):
         same = equals_json(left, right)
-        return [] if same else [StateDifference(path=path, only=None, left=left, right=right)]
+        return [] if same else [_difference(path, None, left, right)]
     found: list[StateDifference] = []
     for name in here | there:
         place = [*path, name]
@@ -315,8 +325,19 @@ def _differences(left: JsonValue, right: JsonValue, path: list[str]) -> list[Sta
             found += _differences(here[name], there[name], place)
         else:
             only: Literal["left", "right"] = "left" if name in here else "right"
-            found.append(StateDifference(path=place, only=only, left=here.get(name), right=there.get(name)))
+            found.append(_difference(place, only, here.get(name), there.get(name)))
     return found
+
+
+def _difference(
+    path: list[str], only: Literal["left", "right"] | None, left: JsonValue, right: JsonValue
+) -> StateDifference:
+    return StateDifference(path=path, only=only, left=_cut_value(left), right=_cut_value(right))
+
+
+def _cut_value(value: JsonValue) -> JsonValue:
+    text = dumps(value)
+    return value if len(text) <= MOST_TEXT else _cut(text, MOST_TEXT)
 
 
 def _members(value: JsonValue) -> dict[str, JsonValue] | None:

@@ -27,7 +27,7 @@ from helix.engine.writing import checkpoint, entry_put, view_put
 from helix.ports.state_store import ABSENT, Check, Delete, Operation, Put, When
 from helix.services.claim_input import check_session_id
 from helix.services.request_heads import head_put, session_heads
-from helix.services.session_index import listed_put
+from helix.services.session_index import listed_put, with_tools
 
 PAGE = 50
 COPY_DEADLINE_S = 60
@@ -68,6 +68,7 @@ async def clone_session(
         lineage = await engine.history.lineage(source_id, point.lineage)
         count = point.count
     entries = await engine.history.entries(source_id, lineage, 0, count)
+    called = [call.name for entry in entries if isinstance(entry, AssistantRow) for call in entry.tool_calls]
     now = engine.clock.now()
     target = SessionRow(
         session_id=target_id,
@@ -85,7 +86,7 @@ async def clone_session(
         forked_from={"session_id": origin.session_id, "checkpoint_id": point.id},
         user_id=user_id if user_id is not None else source.user_id,
         tags=source.tags,
-        tools=source.tools,
+        tools=with_tools([], called),
         metadata=source.metadata,
         title=source.title,
         created_at=now,

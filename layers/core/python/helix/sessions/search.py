@@ -34,6 +34,8 @@ LOOKS: Final = 10
 READS: Final = 500
 """The number of sessions outside of the index that one filtered list reads."""
 PAGE: Final = 100
+FEWEST: Final = 10
+"""The number of entries of each user that a filtered list of many users reads at once, at least."""
 AT_ONCE: Final = 16
 MOST_VALUES: Final = 100
 """The number of values that a facet is counted for, the most frequent first."""
@@ -134,19 +136,24 @@ class _Search:
     async def _entries(self, after: str | None) -> tuple[list[Entry], str | None]:
         """Return the next entries of all users, newest id first, and the cursor behind them."""
         size = ENTRIES if self._by_facets else self._request.limit
-        share = size if not self._by_facets else max(PAGE, size // len(self._users))
+        share = size if not self._by_facets else max(FEWEST, size // len(self._users))
         gate = asyncio.Semaphore(AT_ONCE)
 
-        async def read(partition: str) -> list[Row]:
+        async def read(partition: str, floor: str) -> list[Row]:
             async with gate:
-                return await self._store.query("sessions", partition, end=after, limit=share + 1, reverse=True)
+                return await self._store.query(
+                    "sessions", partition, start=floor, end=after, limit=share + 1, reverse=True
+                )
 
-        listed, described = await asyncio.gather(
-            asyncio.gather(*(read(index_partition(user)) for user in self._users)),
-            asyncio.gather(*(read(facets_partition(user)) for user in self._users if self._by_facets)),
-        )
+        listed = await asyncio.gather(*(read(index_partition(user), "") for user in self._users))
         # A user with more entries than were read has others up to this id.
         floor = max((rows[share].key.sort for rows in listed if len(rows) > share), default="")
+        wanted = [
+            user
+            for user, rows in zip(self._users, listed, strict=True)
+            if self._by_facets and (not rows or rows[0].key.sort > floor)
+        ]
+        described = await asyncio.gather(*(read(facets_partition(user), floor) for user in wanted))
         entries = {
             row.key.sort: Entry(row.key.sort, user, _title(row))
             for user, rows in zip(self._users, listed, strict=True)
@@ -311,9 +318,10 @@ def _describe(entry: Entry, row: Row) -> None:
 
 def _repair(session: SessionRow, before: Entry, title: str) -> list[Operation]:
     """Return the transaction that writes a session at rest to the index, or its title. Empty if there is nothing to
-    write. A claim that is about to begin has put its bare row first, so the row must be as it was read."""
+    write. A claim that is about to begin has put its bare row first, with the version that the session will have. So the
+    row must be as it was read, and not ahead of the session."""
     writes: list[Operation] = []
-    if before.facets is None and session.status in ENDS:
+    if before.facets is None and session.status in ENDS and (before.stored or 0) <= session.version:
         when = ABSENT if before.stored is None else When(equal={"version": before.stored})
         writes.append(Put(facets_key(session), Facets.of(session).dump(), when))
     if before.title is None:

@@ -36,13 +36,15 @@ from helix.core.conversation.pieces import (
 from helix.core.files import FilePart
 from helix.core.handles import SessionState, SubSessionRef
 from helix.core.json import JsonObject, dumps
-from helix.core.messages import AnyMessage, Message
+from helix.core.messages import AnyMessage, AssistantMessage, Message
 from helix.core.request_fields import PAGE
 from helix.core.request_heads import RequestHead
+from helix.core.status import SubSessionStatus
 from helix.core.tools import SUBAGENT_TOOL_PREFIX
 
 TEXT_CHARS, RESULT_CHARS = 2000, 200
 LAST = 20
+WORKING: frozenset[SubSessionStatus] = frozenset({"running", "paused", "interrupted"})
 Line = tuple[str | tuple[str, str], ...]
 """The parts of a line. Each is a string, or a string with its style."""
 TONES: dict[Tone, str] = {"plain": "dim", "warn": "yellow", "bad": "red"}
@@ -78,6 +80,10 @@ class Page:
     def fold(self) -> Conversation:
         """Return the conversation, without those of the sub-agents."""
         refs = [SubSessionRef.model_validate(ref) for ref in self.sub_sessions]
+        if self.offset:  # the calls of most ended sub-agents are in earlier messages
+            answers = [message for message in self.messages if isinstance(message, AssistantMessage)]
+            here = {call.id for answer in answers for call in answer.tool_calls}
+            refs = [ref for ref in refs if ref.parent_tool_call_id in here or ref.status in WORKING]
         state = self.state
         return fold_stored(state.session_id, state.agent_type, self.messages, refs, state.pending)
 

@@ -21,7 +21,7 @@ from helix.core.output_checks import OutputCheck, OutputContext, count_parameter
 from helix.core.planning import failed, refuse_output
 from helix.core.session_row import SessionRow
 from helix.core.states import refused_state, typed_state
-from helix.engine.claims.liveness import LostClaimError, confirm, run_claim
+from helix.engine.claims.liveness import confirm, run_claim
 from helix.engine.context import RunContext
 from helix.engine.engine import logger
 from helix.engine.steps.ask import ModelAnswer
@@ -42,19 +42,17 @@ async def check_output(run: RunContext, session: SessionRow, answer: ModelAnswer
     except InvalidInputError as error:
         return replace(answer, plan=failed("invalid_agent", refused_state(agent, error)))
     context = OutputContext(session.session_id, session.run_id, claim.step, state)
-    try:
-        output = schema.model_validate_json(dumps(plan.finish.output), by_alias=True, by_name=True)
-        for check in agent.output_checks:
-            await confirm(run.engine, run_claim(run))
+    for check in agent.output_checks:
+        await confirm(run.engine, run_claim(run))
+        try:
+            output = schema.model_validate_json(dumps(plan.finish.output), by_alias=True, by_name=True)
             reason = await _run_check(check, output, context)
-            if reason is not None:
-                return replace(answer, plan=refuse_output(plan, clean_text(reason) or "the output was refused"))
-    except LostClaimError:
-        raise
-    except Exception as error:
-        logger.warning("run %s: an output check of agent %r failed", run.run_id, agent.name, exc_info=True)
-        text = f"an output check of agent {agent.name!r} raised {describe(error)}"
-        return replace(answer, plan=failed(FAILED, text))
+        except Exception as error:
+            logger.warning("run %s: an output check of agent %r failed", run.run_id, agent.name, exc_info=True)
+            text = f"an output check of agent {agent.name!r} raised {describe(error)}"
+            return replace(answer, plan=failed(FAILED, text))
+        if reason is not None:
+            return replace(answer, plan=refuse_output(plan, clean_text(reason) or "the output was refused"))
     return answer
 
 
