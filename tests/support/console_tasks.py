@@ -223,6 +223,8 @@ async def _(keys: Keys, page: Any) -> None:
     await keys.press("Enter")
     await page.locator("main .status.bad").wait_for()
     await keys.press("Escape", "2")
+    await keys.reach(page.get_by_role("tree", name="Trace"))
+    await keys.press("Home", "Enter")
     await keys.see("the model is away")
 
 
@@ -258,15 +260,17 @@ async def _(keys: Keys, page: Any) -> None:
 @task("See what changed the state")
 async def _(keys: Keys, page: Any) -> None:
     await keys.open("Explain the bill", "3")
-    await page.locator(".changes").get_by_text("ledger").wait_for()
+    await page.locator(".state-changes").get_by_text("ledger").first.wait_for()
 
 
 @task("See what the model was asked at a step")
 async def _(keys: Keys, page: Any) -> None:
     await keys.open("Explain the bill", "2")
-    await keys.reach(page.get_by_text("What the model was asked").first)
+    await keys.reach(page.get_by_role("tree", name="Trace"))
+    await keys.press("Home", "ArrowDown", "Enter")
+    await keys.reach(page.get_by_role("tab", name="Payload"))
     await keys.press("Enter")
-    await page.locator(".asked-body .facts").get_by_text("scripted").wait_for()
+    await keys.see("System prompt")
 
 
 @task("Approve the third of five calls")
