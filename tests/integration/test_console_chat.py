@@ -119,6 +119,25 @@ async def test_a_saved_page_is_that_of_the_command(tmp_path: Path) -> None:
     assert policies[0] == policies[1]
 
 
+async def test_a_browser_without_digests_says_that_it_cannot_save_a_page(tmp_path: Path) -> None:
+    """A page over plain HTTP from another machine has no `crypto.subtle`."""
+    insecure = "Object.defineProperty(window, 'isSecureContext', { value: false })"
+    absent = "Object.defineProperty(crypto, 'subtle', { value: undefined })"
+    async with page_of(str(tmp_path / "a.db"), [agent("helper")], ["Hello."]) as (browser, executor):
+        handle = await executor.execute(agent("helper"), "Hello")
+        await handle.result()
+        await browser.context.add_init_script(f"{insecure}; {absent}")
+        page = await browser.page(f"sessions/{handle.session_id}/chat")
+        await page.locator(".item.step").wait_for()
+        await menu(page, "Save as a page")
+        await page.get_by_role("alert").get_by_text("saves a session as a page only over HTTPS").wait_for()
+        await go(page, f"sessions/{handle.session_id}/timeline")
+        await page.locator(".run-row").click()
+        facts = page.locator(".trace-detail .facts")
+        await facts.get_by_text("Took").wait_for()
+        assert not await facts.get_by_text("Trace").count()
+
+
 async def test_a_diagram_is_drawn_on_demand_and_loads_nothing(tmp_path: Path) -> None:
     text = "\n".join(
         [
@@ -159,6 +178,25 @@ async def test_a_diagram_is_drawn_on_demand_and_loads_nothing(tmp_path: Path) ->
         await clean(page)
         assert not any("evil" in url or "googleapis" in url for url in browser.requests)
         assert await page.locator("img[src=x]").count() == 0
+
+
+async def test_what_draws_diagrams_cannot_be_loaded_and_then_can(tmp_path: Path) -> None:
+    async with page_of(str(tmp_path / "a.db"), [agent("helper")], [listing(FLOW)]) as (browser, _):
+        await browser.context.route("**/console-diagram.js", lambda route: route.abort())
+        page = await browser.page("new/helper")
+        await page.locator("#composer").fill("Draw it")
+        await page.keyboard.press("Enter")
+        button = page.get_by_role("button", name="Draw diagram")
+        await button.wait_for()
+        await page.locator(".working").wait_for(state="detached")
+        await button.click()
+        await page.get_by_role("alert").get_by_text("Not drawn: the page could not load what draws it").wait_for()
+        assert all("console-diagram.js" in error for error in browser.errors)
+        browser.errors.clear()
+        await browser.context.unroute("**/console-diagram.js")
+        await button.click()
+        await page.get_by_role("img", name="Diagram: flowchart TD").wait_for()
+        assert await page.locator(".diagram-problem").count() == 0
 
 
 async def test_a_diagram_that_takes_too_long_is_stopped(tmp_path: Path) -> None:

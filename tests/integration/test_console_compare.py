@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,11 @@ import pytest
 from pydantic import BaseModel
 from tests.integration.test_console_page import page_of
 from tests.support.browser import go, serious_problems
-from tests.support_run import a_tool, agent, call, calls
+from tests.support_run import Gate, a_tool, agent, call, calls, gated
 
 from helix import ToolContext
+from helix.core.errors import StoreError
+from helix.sessions.comparing import read_side
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
@@ -122,6 +126,47 @@ async def test_runs_of_one_session_are_chosen_and_the_address_holds_them(tmp_pat
         assert str(page.url).endswith(f"#/compare/talk/talk/{runs[1].run_id}/{runs[2].run_id}")
         again = await browser.page(str(page.url).partition("#/")[2])
         await again.get_by_role("region", name="Answer").locator(".words del").get_by_text("Two").wait_for()
+
+
+async def test_a_failed_comparison_is_said_and_retried_and_a_slow_one_is_repeated_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, began = Gate(), list[float]()
+    fails, slow_s = True, 0.0
+
+    async def read(history: Any, row: Any, run_id: str | None) -> Any:
+        if fails:
+            raise StoreError("the store is away")
+        if row.session_id == "done":
+            began.append(time.monotonic())
+            await asyncio.sleep(slow_s)
+        return await read_side(history, row, run_id)
+
+    monkeypatch.setattr("helix.gateway.reads.read_side", read)
+    async with page_of(str(tmp_path / "a.db"), [DESK], ["One.", gated(gate, "Two.")]) as (browser, executor):
+        await (await executor.execute(DESK, "First?", session_id="done")).result()
+        handle = await executor.execute(DESK, "Second?", session_id="works")
+        await gate.reached()
+        page = await browser.page("compare/done/works")
+        await page.get_by_role("heading", name="the service could not do this now").wait_for()
+        fails = False
+        facts = page.get_by_role("region", name="Facts of both sides")
+        await facts.get_by_text("Running").wait_for()
+        fails = True
+        await page.get_by_role("alert").get_by_text("the service could not do this now").wait_for()
+        assert await facts.is_visible(), "the last comparison stays beside the problem"
+        fails, slow_s = False, 0.8
+        await page.get_by_role("alert").get_by_text("the service could not do this now").wait_for(state="detached")
+        began.clear()
+        async with asyncio.timeout(30):
+            while len(began) < 2:
+                await asyncio.sleep(0.05)
+        assert began[1] - began[0] > 4.5, "five times the time that it takes, after it"
+        slow_s = 0.0
+        gate.open()
+        await handle.result()
+        await facts.get_by_text("Running").wait_for(state="detached")
+        await page.get_by_role("region", name="Answer").locator(".words ins").get_by_text("Two").wait_for()
 
 
 async def test_a_branch_is_compared_with_its_origin_and_a_missing_session_is_said(tmp_path: Path) -> None:

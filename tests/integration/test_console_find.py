@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.test_console_page import page_of
 from tests.support.browser import Watched, browsing, go, serious_problems
 from tests.support_run import Gate, a_tool, agent, call, calls, gated
 
@@ -14,6 +16,7 @@ from helix import LocalExecutor, ScriptedModel
 from helix.console.here import serve_console
 from helix.console.server import ConsoleServer
 from helix.core.registry import AgentRegistry
+from helix.sessions import search
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
@@ -144,10 +147,50 @@ async def test_what_runs_now_is_shown_and_kept_fresh() -> None:
             "old => document.querySelector('main tbody .number:last-child').textContent != old", arg=elapsed
         )
         await table.get_by_role("row").filter(has_text="Pay the bill").get_by_text("Waiting", exact=True).wait_for()
+        display = "getComputedStyle(document.querySelector('.fleet-view')).display"
+        assert await page.evaluate(display) == "flex", "the rules of the view are here without those of the fleet"
         gate.open()
         await page.get_by_text("0 running, 1 waiting for a person").wait_for()
         await table.get_by_role("link", name="Pay the bill").click()
         await page.get_by_role("form", name="Approve this call? pay").wait_for()
+
+
+async def test_a_list_is_read_on_behind_pages_without_a_match(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in {"ENTRIES": 10, "PAGE": 1, "LOOKS": 1}.items():  # a request searches ten sessions
+        monkeypatch.setattr(search, name, size)
+    helper = agent("helper")
+    async with page_of(str(tmp_path / "a.db"), [helper], ["Hello."] * 68) as (browser, executor):
+        for n in range(68):
+            tags = [] if 3 <= n < 43 else ["north"]
+            await (await executor.execute(helper, f"Number {n}", session_id=f"s{n:03}", tags=tags)).result()
+        page = await browser.page("?tag=north")
+        await page.locator(".row-title").get_by_text("Number 0", exact=True).wait_for()
+        assert await page.locator(".row").count() == 28
+        assert not await page.locator(".sessions").get_by_text("Reading…").count()
+
+
+async def test_what_runs_now_is_searched_for_in_the_newest_sessions_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, size in {"ENTRIES": 3, "PAGE": 1, "LOOKS": 1}.items():
+        monkeypatch.setattr(search, name, size)
+    helper, looks = agent("helper"), list[str]()
+    async with page_of(str(tmp_path / "a.db"), [helper], ["Hello."] * 12) as (browser, executor):
+        for n in range(12):
+            await (await executor.execute(helper, f"Number {n}", session_id=f"s{n:03}")).result()
+
+        async def counted(sessions: Any, users: Any, request: Any) -> Any:
+            if request.status == "running":
+                looks.append(request.after or "")
+            return await search.find_sessions(sessions, users, request)
+
+        monkeypatch.setattr("helix.gateway.reads.find_sessions", counted)
+        page = await browser.page("live")
+        await page.get_by_text("At least 0 running, 0 waiting for a person").wait_for()
+        await page.get_by_text("Only the newest sessions were searched.").wait_for()
+        assert not await page.get_by_text("Nothing runs or waits now.").count()
+        await page.wait_for_timeout(7_000)
+        assert len(looks) == 2 and looks[0] == "" != looks[1], "two pages, and no further look within 7 s"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -83,6 +83,18 @@ async def test_a_lost_service_is_shown_and_the_message_arrives_once_it_is_back(t
             assert await page.locator(".item.user .bubble").all_inner_texts() == ["Hello", "And now?"]
 
 
+async def test_a_new_chat_is_opened_although_the_filters_changed_meanwhile(tmp_path: Path) -> None:
+    async with desk(tmp_path) as made, made.service("Good morning."):
+        page = await made.browser.page("new/helper")
+        await page.locator("#composer").wait_for()
+        made.forwarder.delay_s = 0.5
+        await write(page, "Hello")
+        await page.locator("#search").fill("hello")
+        await page.wait_for_url("**/#/sessions/*/chat?text=hello")
+        made.forwarder.delay_s = 0.0
+        await shows(page, "Good morning.")
+
+
 async def test_a_message_whose_answer_was_lost_is_sent_again_and_runs_once(tmp_path: Path) -> None:
     async with desk(tmp_path) as made, made.service("One.", "Two.", "Three.", "Four.") as executor:
         page = await made.browser.page("new/helper")

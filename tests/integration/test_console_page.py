@@ -100,7 +100,12 @@ async def test_arguments_that_do_not_fit_are_refused_and_the_call_waits_on(tmp_p
         await box.get_by_label("Arguments as JSON").fill('{"question": 7}')
         await box.get_by_role("button", name="Approve").click()
         await box.get_by_role("alert").wait_for()
-        await box.get_by_label("Note for the agent, if you deny").fill("not today")
+        await box.get_by_label("Arguments as JSON").fill('{"question": "A7"}')
+        note = box.get_by_label("Note for the agent, if you deny")
+        await note.fill("not today")
+        for key in ("Enter", "Control+Enter"):
+            await note.press(key)
+        await box.get_by_label("Arguments as JSON").press("Control+Enter")
         await box.get_by_role("button", name="Deny").click()
         await shows(page, "Denied, then.")
         session_id = str(page.url).partition("#/sessions/")[2].split("/")[0]
@@ -111,8 +116,11 @@ async def test_arguments_that_do_not_fit_are_refused_and_the_call_waits_on(tmp_p
 
 async def test_an_unknown_outcome_is_ruled(tmp_path: Path) -> None:
     gate, db = Gate(), str(tmp_path / "a.db")
+    begun = 0
 
     async def act(given: Nothing, ctx: ToolContext[Any]) -> str:
+        nonlocal begun
+        begun += 1
         await gate.wait()
         return "acted"
 
@@ -125,10 +133,20 @@ async def test_an_unknown_outcome_is_ruled(tmp_path: Path) -> None:
         page = await browser.page(f"sessions/{handle.session_id}/chat")
         await page.get_by_role("button", name="Resume", exact=True).click()
         box = page.get_by_role("form", name="The outcome of this call is unknown act")
-        await box.get_by_label("Its result, if you know that it happened").fill("it was sent")
-        await box.get_by_role("button", name="It happened, with this result").click()
+        outcome, note = box.get_by_role("textbox", name="Its result"), box.get_by_role("textbox", name="Note for")
+        await outcome.press("Control+Enter")  # nothing is written yet
+        await outcome.fill("it was sent")
+        for key in ("Enter", "Control+Enter"):
+            await note.press(key)
+        await note.fill("not yet")
+        await outcome.press("Control+Enter")
+        await page.wait_for_timeout(500)
+        assert await box.get_by_role("button", name="Run it again").is_enabled(), "nothing was sent"
+        await note.fill("")
+        await outcome.press("Control+Enter")
         await shows(page, "It was done.")
         await page.get_by_text("it was sent").first.wait_for()
+        assert begun == 1, "the tool did not run again"
 
 
 async def test_a_store_without_agents_is_shown_and_nothing_runs(tmp_path: Path) -> None:

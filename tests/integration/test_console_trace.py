@@ -246,6 +246,31 @@ async def test_the_state_before_and_after_a_step_and_what_changed(tmp_path: Path
             assert await serious_problems(page) == [], scheme
 
 
+async def test_lists_that_are_too_long_to_compare_are_changed_as_a_whole(tmp_path: Path) -> None:
+    async def put(given: Nothing, ctx: ToolContext[Any]) -> str:
+        def change(state: dict[str, Any]) -> None:
+            first = "long" not in state
+            state["long"] = [f"{'old' if first else 'new'} {n}" for n in range(3_000)]
+            state["grows"] = list(range(3_000 if first else 3_001))
+
+        ctx.update_state(change)
+        return "put"
+
+    keeper = agent("helper", tools=[a_tool("put", put)])
+    async with page_of(str(tmp_path / "a.db"), [keeper], [calls(call("put")), calls(call("put")), "Done."]) as (
+        browser,
+        executor,
+    ):
+        handle = await executor.execute(keeper, "Put")
+        await handle.result()
+        page = await browser.page(f"sessions/{handle.session_id}/state")
+        changes = page.get_by_role("region", name="State of step 2").locator(".state-changes > li")
+        await changes.first.wait_for()
+        found = sorted([" ".join((await row.inner_text()).split()) for row in await changes.all()])
+        assert len(found) == 2 and found[0] == "+ added grows[3000] 3000", found
+        assert found[1].startswith("~ changed long too long to compare element by element"), found
+
+
 async def check_changes(view: Any) -> None:
     await view.locator(".state-changes li").first.wait_for()
     found = [" ".join((await row.inner_text()).split()) for row in await view.locator(".state-changes > li").all()]

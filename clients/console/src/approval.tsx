@@ -57,10 +57,17 @@ export function ApprovalForm({ call, session }: { call: Call; rev: number; sessi
   const edited = given !== undefined && changed(call.arguments, given) !== undefined;
   const waiting = session.conversation.waiting();
   const place = waiting.indexOf(call);
-  const primary = () => {
-    if (busy) return;
-    if (kind === "client") return void send({ approved: true, data: parsed(result) });
-    void send({ approved: true, edit: kind === "approval" });
+  const approve = () => void send({ approved: true, edit: true });
+  const give = () => void send({ approved: kind === "client", data: parsed(result) });
+  /** Enter alone presses no button. Ctrl Enter neither runs a tool again nor approves a call that a person is about to deny. */
+  const pressed = (event: KeyboardEvent) => {
+    const field = event.target;
+    if (event.key === "Enter" && field instanceof HTMLInputElement) event.preventDefault();
+    onCtrlEnter(event, () => {
+      if (busy || reason !== "" || (field instanceof HTMLInputElement && field.name === "note")) return;
+      if (kind === "approval") approve();
+      else if (kind === "client" || (kind === "unknown" && result !== "")) give();
+    });
   };
   const toggle = () => {
     try {
@@ -77,7 +84,7 @@ export function ApprovalForm({ call, session }: { call: Call; rev: number; sessi
       class="approval"
       tabIndex={-1}
       onSubmit={(event) => event.preventDefault()}
-      onKeyDown={(event) => onCtrlEnter(event, primary)}
+      onKeyDown={pressed}
       aria-label={`${TITLES[kind]} ${visible(call.name)}`}
     >
       <p class="approval-title">
@@ -123,14 +130,14 @@ export function ApprovalForm({ call, session }: { call: Call; rev: number; sessi
       {kind !== "client" && (
         <label class="field">
           <span>Note for the agent, if you deny</span>
-          <input value={reason} onInput={(event) => setReason(event.currentTarget.value)} />
+          <input name="note" value={reason} onInput={(event) => setReason(event.currentTarget.value)} />
         </label>
       )}
       <Problem of={problem} />
       <div class="buttons">
         {kind === "approval" && (
           <>
-            <button class="primary" disabled={busy} onClick={primary} title="Ctrl Enter">
+            <button class="primary" disabled={busy} onClick={approve} title="Ctrl Enter">
               {edited ? "Approve with changes" : "Approve"}
             </button>
             <button disabled={busy} onClick={() => void send({ approved: false })}>
@@ -142,16 +149,16 @@ export function ApprovalForm({ call, session }: { call: Call; rev: number; sessi
           </>
         )}
         {kind === "client" && (
-          <button class="primary" disabled={busy} onClick={primary} title="Ctrl Enter">
+          <button class="primary" disabled={busy} onClick={give} title="Ctrl Enter">
             Send the result
           </button>
         )}
         {kind === "unknown" && (
           <>
-            <button class="primary" disabled={busy} onClick={primary} title="Ctrl Enter">
+            <button class="primary" disabled={busy} onClick={() => void send({ approved: true })}>
               Run it again
             </button>
-            <button disabled={busy || result === ""} onClick={() => void send({ approved: false, data: parsed(result) })}>
+            <button disabled={busy || result === ""} onClick={give} title="Ctrl Enter">
               It happened, with this result
             </button>
             <button disabled={busy} onClick={() => void send({ approved: false })}>

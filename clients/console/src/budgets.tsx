@@ -1,6 +1,7 @@
 // The budgets that bind a session: how far each is used, another limit for one, and the run that one has stopped.
 import { useEffect, useState } from "preact/hooks";
 import { begin, HelixError, said, service } from "./api.ts";
+import "./budgets.css";
 import { money } from "./format.ts";
 import { operator } from "./operator.ts";
 import { Copy, Icon, Problem, Text } from "./pieces.tsx";

@@ -7,11 +7,13 @@ import { Choose, RunChoice } from "./comparechoice.tsx";
 import "./compare.css";
 import { differences } from "./diff.ts";
 import { count, inline, money, parsed, seconds, tokens, visible } from "./format.ts";
-import { Empty, Icon, Status, Table, Text } from "./pieces.tsx";
+import { Empty, Icon, Problem, Status, Table, Text } from "./pieces.tsx";
 import { type Compared, link } from "./route.ts";
 
-/** How often sides that run are compared again. */
+/** How soon sides that run are compared again, and a failed comparison retried. */
 const LOOK_MS = 2_000;
+/** A comparison that took long is repeated after so many times its duration. */
+const REST = 5;
 const SIDES = ["left", "right"] as const;
 type Name = (typeof SIDES)[number];
 const LETTERS: Record<Name, string> = { left: "A", right: "B" };
@@ -41,20 +43,27 @@ function useComparison(at: Compared, left: string, right: string): [Comparison |
   const [found, setFound] = useState<Comparison | undefined>(undefined);
   const [problem, setProblem] = useState("");
   useEffect(() => {
-    let closed = false;
+    let [closed, read] = [false, false];
     let again: ReturnType<typeof setTimeout> | undefined;
     const look = async () => {
+      const began = performance.now();
+      let goesOn = false;
       try {
         const fields = { session_id: left, run_id: at.leftRun, other_session_id: right, other_run_id: at.rightRun };
         const next = await service().ask("compare", fields);
         if (closed) return;
         setFound(next);
+        read = true;
         setProblem("");
-        if (SIDES.some((side) => next[side].status === "running")) again = setTimeout(() => void look(), LOOK_MS);
+        goesOn = SIDES.some((side) => next[side].status === "running");
       } catch (error) {
+        if (closed) return;
+        if (!read) setFound(undefined); // what is shown is of other runs
         const old = error instanceof HelixError && error.code === "invalid_message";
-        if (!closed) setProblem(old ? "This service is of an older version: it cannot compare runs." : said(error));
+        setProblem(old ? "This service is of an older version: it cannot compare runs." : said(error));
+        goesOn = !(error instanceof HelixError) || error.recoverable;
       }
+      if (goesOn) again = setTimeout(() => void look(), Math.max(LOOK_MS, REST * (performance.now() - began)));
     };
     void look();
     return () => {
@@ -68,7 +77,7 @@ function useComparison(at: Compared, left: string, right: string): [Comparison |
 function Both({ at, left, right }: { at: Compared; left: string; right: string }) {
   const [found, problem] = useComparison(at, left, right);
   const first = useRef<HTMLLIElement>(null);
-  if (problem !== "") {
+  if (problem !== "" && found === undefined) {
     return (
       <Empty title={problem}>
         <a class="button" href={link.compare(left)}>
@@ -84,6 +93,7 @@ function Both({ at, left, right }: { at: Compared; left: string; right: string }
   };
   return (
     <>
+      <Problem of={problem} />
       <Facts found={found} at={at} />
       <section aria-label="Input">
         <h2>Input</h2>

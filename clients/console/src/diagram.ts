@@ -1,5 +1,6 @@
 // Mermaid diagrams, drawn when somebody asks for one. The text is a model's: it is read by a worker, and shown as an image, which
 // runs no scripts and loads nothing.
+import { notDrawn } from "./markdown.ts";
 import { openPicture, setPicture } from "./pictures.ts";
 
 export interface Task {
@@ -20,7 +21,6 @@ const PATIENCE_MS = 8_000;
 const LOADED_MS = 60_000;
 const LOST = "the library could not be loaded";
 const TOKENS = { bg: "--surface", fg: "--ink", line: "--quiet", accent: "--accent", muted: "--quiet", surface: "--sunken", border: "--strong-line" };
-const WORDS = "Not drawn: ";
 
 function colours(): Record<string, string> {
   const style = getComputedStyle(document.documentElement);
@@ -59,11 +59,7 @@ export async function toggleDiagram(button: HTMLButtonElement): Promise<void> {
     await show(listing, listing.querySelector("code")?.textContent ?? "");
     button.textContent = "Show code";
   } catch (error) {
-    const problem = document.createElement("p");
-    problem.className = "diagram-problem";
-    problem.setAttribute("role", "alert");
-    problem.textContent = WORDS + (error as Error).message;
-    listing.querySelector("pre")?.before(problem);
+    notDrawn(button, (error as Error).message);
   } finally {
     button.disabled = false;
     button.focus();

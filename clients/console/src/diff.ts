@@ -1,5 +1,4 @@
-// What two JSON values differ in, and the longest common beginning of two conversations.
-import type { Item } from "./fold.ts";
+// What two JSON values differ in.
 
 export interface Difference {
   path: string;
@@ -23,17 +22,3 @@ export function differences(left: unknown, right: unknown, path = ""): Differenc
 }
 
 const own = (value: Record<string, unknown>, name: string): unknown => (Object.hasOwn(value, name) ? value[name] : undefined);
-
-/** What of an item counts when two are compared: not its ids. */
-function essence(item: Item): string {
-  if (item.type === "user") return JSON.stringify([item.type, item.text]);
-  if (item.type === "notice") return JSON.stringify([item.type, item.kind, item.text]);
-  return JSON.stringify([item.text, item.calls.map((call) => [call.name, call.arguments, call.state, call.error ?? call.result])]);
-}
-
-/** How many items at the beginning are the same. */
-export function shared(left: Item[], right: Item[]): number {
-  let n = 0;
-  while (n < left.length && n < right.length && essence(left[n] as Item) === essence(right[n] as Item)) n++;
-  return n;
-}

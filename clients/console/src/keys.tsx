@@ -52,7 +52,7 @@ const KEYS: Command[] = [
 const OTHERS: [string, string][] = [
   ["Ctrl K", "Find a session, an agent or an action"],
   ["Enter", "Send the message"],
-  ["Ctrl Enter", "Approve the call, or send its result"],
+  ["Ctrl Enter", "Approve the call unless a note is written, or send the written result"],
   ["Shift Enter", "A new line"],
   ["Esc", "Leave a field, close a dialog"],
   ["↑ ↓ ← →", "In the timeline: move and fold; Enter opens the details, + - 0 zoom"],

@@ -3,7 +3,7 @@ import { clock, seconds } from "./format.ts";
 import type { CallSpan, Range, StepSpan } from "./timeline.ts";
 import type { Gap, Row } from "./tracerows.ts";
 
-export type Look = "run" | "model" | "first" | "discarded" | "tool" | "agent" | "failed" | "open" | Gap["why"];
+type Look = "run" | "model" | "first" | "discarded" | "tool" | "agent" | "failed" | "open" | Gap["why"];
 interface Mark {
   look: Look;
   from: number;
@@ -13,7 +13,7 @@ interface Mark {
 /** Marks of one row beyond this number would cover each other. */
 const MOST_MARKS = 60;
 
-export const LOOKS: [Look, string][] = [
+const LOOKS: [Look, string][] = [
   ["model", "The model answers"],
   ["first", "The model has not said anything yet"],
   ["discarded", "An attempt that was discarded"],

@@ -4,7 +4,7 @@ import { signal } from "@preact/signals";
 import type { ListedSession } from "./wire.ts";
 import { said, service } from "./api.ts";
 import { connection, watched } from "./connection.tsx";
-import { chosen, requested, wanted, wantText } from "./filters.ts";
+import { chosen, requested, wanted } from "./filters.ts";
 import { filters } from "./route.ts";
 
 /** The first page is what a screen shows; the others are read behind it. */
@@ -75,11 +75,6 @@ async function begin(): Promise<void> {
   }
 }
 
-/** The address changes as one types, the list once the words are written. */
-export function search(words: string): void {
-  wantText(words);
-}
-
 export function keepFresh(): void {
   connection.subscribe((now) => {
     if (now === "open") void (loaded.value ? refresh() : begin());
@@ -88,7 +83,7 @@ export function keepFresh(): void {
   filters.subscribe((now) => {
     if (now === shown) return;
     shown = now;
-    clearTimeout(pause);
+    clearTimeout(pause); // the address changes with each letter, the list once the words are written
     pause = setTimeout(() => void begin(), PAUSE_MS);
   });
   let [looking, looks] = [false, 0];

@@ -9,8 +9,12 @@ import type { ListedSession } from "./wire.ts";
 
 const LOOK_MS = 3_000;
 const TICK_MS = 1_000;
-/** Of the sessions that run, and of those that wait. */
+/** Sessions that run, and those that wait. */
 const MOST = 100;
+/** Pages of each that are read. A filtered page may be short or empty. */
+const PAGES = 2;
+/** While there are more pages, the page looks less often, because each look reads many sessions. */
+const LONG_LOOKS = 5;
 
 interface Live {
   session: ListedSession;
@@ -31,15 +35,15 @@ async function read(): Promise<{ found: Live[]; more: boolean }> {
   return { found: [...running, ...waiting], more: pages.some(({ more }) => more) };
 }
 
-/** A filtered page may be short, so pages are read until there are enough. */
+/** Read the first pages. `more`: others are left. */
 async function all(which: { status: "running" } | { waiting: true }): Promise<{ found: ListedSession[]; more: boolean }> {
   const found: ListedSession[] = [];
   let after: string | undefined;
-  do {
+  for (let n = 0; n < PAGES && found.length < MOST && (n === 0 || after !== undefined); n++) {
     const page = await service().listSessions({ limit: MOST - found.length, titles: true, after, ...which });
     found.push(...page.sessions);
     after = page.cursor ?? undefined;
-  } while (after !== undefined && found.length < MOST);
+  }
   return { found, more: after !== undefined };
 }
 
@@ -64,12 +68,13 @@ function useLive() {
   const [problem, setProblem] = useState("");
   const [now, setNow] = useState(Date.now() / 1000);
   useEffect(() => {
-    let [closed, reading] = [false, false];
+    let [closed, reading, left, looks] = [false, false, false, 0];
     const look = async () => {
-      if (reading || document.visibilityState !== "visible") return;
+      if (reading || document.visibilityState !== "visible" || (left && ++looks % LONG_LOOKS !== 0)) return;
       reading = true;
       try {
         const found = await read();
+        left = found.more;
         if (!closed) [setLive(found), setProblem("")];
       } catch (error) {
         if (!closed) setProblem(said(error));
@@ -100,16 +105,16 @@ export function LiveView() {
         <div class="bar-about">
           <h1>Running now</h1>
           <p class="quiet">
-            {live === undefined ? "Reading…" : `${running} running, ${found.length - running} waiting for a person, ${money(cost)} so far`}
+            {live === undefined ? "Reading…" : `${live.more ? "At least " : ""}${running} running, ${found.length - running} waiting for a person, ${money(cost)} so far`}
             {everybody.value && ", of all users"}
           </p>
         </div>
       </header>
       <div class="scroller plain-panel">
         <Problem of={problem} />
-        {live !== undefined && found.length === 0 && <p class="quiet">Nothing runs or waits now.</p>}
+        {live !== undefined && found.length === 0 && !live.more && <p class="quiet">Nothing runs or waits now.</p>}
         {found.length > 0 && <Rows found={found} now={now} />}
-        {live?.more && <p class="quiet">The newest {MOST} that run and that wait are shown. The list shows others.</p>}
+        {live?.more && <p class="quiet">Only the newest sessions were searched. The list finds the others.</p>}
       </div>
     </div>
   );

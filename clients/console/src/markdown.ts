@@ -158,7 +158,7 @@ export function pressed(event: MouseEvent): void {
   const button = event.target instanceof Element ? event.target.closest<HTMLButtonElement>("button[data-copy], button[data-draw], button[data-note]") : null;
   if (button === null) return;
   const { note, draw } = button.dataset;
-  if (draw !== undefined) return void import("./diagram.ts").then(({ toggleDiagram }) => toggleDiagram(button));
+  if (draw !== undefined) return void drawDiagram(button);
   if (note !== undefined) {
     const found = button.closest(".prose")?.querySelector<HTMLElement>(`[data-note-text="${note}"]`);
     if (found) found.tabIndex = -1;
@@ -171,6 +171,26 @@ export function pressed(event: MouseEvent): void {
     named(button, "Copied");
     setTimeout(() => named(button, "Copy"), 2_000);
   });
+}
+
+async function drawDiagram(button: HTMLButtonElement): Promise<void> {
+  try {
+    const { toggleDiagram } = await import("./diagram.ts");
+    await toggleDiagram(button);
+  } catch {
+    notDrawn(button, "the page could not load what draws it. Try again, or reload the page");
+  }
+}
+
+/** Say above the code why its diagram is not drawn. `button`: the one of the listing. */
+export function notDrawn(button: HTMLButtonElement, why: string): void {
+  const listing = button.closest(".listing");
+  listing?.querySelector(".diagram-problem")?.remove();
+  const problem = document.createElement("p");
+  problem.className = "diagram-problem";
+  problem.setAttribute("role", "alert");
+  problem.textContent = `Not drawn: ${why}`;
+  listing?.querySelector("pre")?.before(problem);
 }
 
 function named(button: HTMLButtonElement, word: string): void {

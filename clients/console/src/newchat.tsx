@@ -8,6 +8,9 @@ import { refresh, sessions } from "./listing.ts";
 import { Empty, Icon, Problem, Text } from "./pieces.tsx";
 import { go, link } from "./route.ts";
 
+/** The address without the filters of the list, which may change while the service begins the run. */
+const place = () => location.hash.split("?")[0];
+
 /** Those of the service, or else those that the listed sessions are of. */
 function known(): AgentInfo[] {
   if (agents.value.length > 0) return agents.value;
@@ -21,11 +24,11 @@ export function NewChat({ agent }: { agent: string | undefined }) {
   const chosen = agent ?? (named(lastAgent()) ?? named(firstAgent.value) ?? found[0])?.name;
   const [problem, setProblem] = useState("");
   const start = async (input: object, key?: string) => {
-    const from = location.hash;
+    const from = place();
     const started = await begin("run", { agent: chosen ?? "", ...input }, key);
     keepAgent(chosen ?? "");
     void refresh();
-    if (location.hash === from) go(link.session(started.session_id)); // somebody who waits for it goes nowhere else
+    if (place() === from) go(link.session(started.session_id)); // somebody who waits for it goes nowhere else
   };
   const submit = async (input: Record<string, unknown>) => {
     setProblem("");

@@ -4,7 +4,7 @@ import { signal } from "@preact/signals";
 
 export const TABS = ["chat", "timeline", "state", "cost"] as const;
 export type Tab = (typeof TABS)[number];
-export type Route =
+type Route =
   | { view: "home" }
   | { view: "new"; agent: string | undefined }
   | { view: "session"; id: string; tab: Tab; call: string | undefined }

@@ -55,6 +55,7 @@ function attributed(made: HTMLElement, attributes: Record<string, string>): HTML
 
 /** Save the page of the session as a file. */
 export async function savePage(id: string): Promise<void> {
+  if (!isSecureContext) throw new Error("A browser saves a session as a page only over HTTPS, or from localhost.");
   const told = await read(id);
   const html = await page(told, await service().ask("get_cost", { session_id: id }));
   const url = URL.createObjectURL(new Blob([html], { type: "text/html" }));

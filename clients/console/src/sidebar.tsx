@@ -3,9 +3,9 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { phase } from "./api.ts";
 import { ago, brief, count, money } from "./format.ts";
 import { extra } from "./extras.ts";
-import { chosen, inWords, type Wanted, want, wanted } from "./filters.ts";
+import { chosen, inWords, type Wanted, want, wanted, wantText } from "./filters.ts";
 import { helpOpen, panelOpen } from "./keys.tsx";
-import { cursor, loaded, more, problem, search, sessions } from "./listing.ts";
+import { cursor, loaded, more, problem, sessions } from "./listing.ts";
 import { operator } from "./operator.ts";
 import { Icon, Problem, Status, Text } from "./pieces.tsx";
 import { link, route } from "./route.ts";
@@ -60,7 +60,7 @@ export function Sidebar() {
             type="search"
             placeholder="Search sessions"
             value={wanted.value.text ?? ""}
-            onInput={(event) => search(event.currentTarget.value)}
+            onInput={(event) => wantText(event.currentTarget.value)}
           />
         </label>
         <div class="filters" role="group" aria-label="Show">
@@ -148,8 +148,8 @@ function List() {
     if (row && row.offsetHeight > 0 && row.offsetHeight !== height) setHeight(row.offsetHeight);
   }, [found.length > 0]);
   useEffect(() => {
-    if (to >= found.length - AROUND) void more();
-  }, [to, found.length]);
+    if (problem.value === undefined && to >= found.length - AROUND) void more();
+  }, [to, found.length, cursor.value, problem.value]); // a page without a match changes only the cursor
   const at = route.value.view === "session" ? route.value.id : undefined;
   useEffect(() => {
     const place = sessions.value.findIndex((one) => one.session_id === at) * height;

@@ -1,7 +1,8 @@
 // What changed from one JSON value to another: entries, elements of lists that came, went, moved or changed, and words of texts.
 import { diffWordsWithSpace } from "diff";
-import { create, type ArrayDelta, type Delta } from "jsondiffpatch";
+import { create, type ArrayDelta, type Delta, type DiffContext } from "jsondiffpatch";
 
+/** A list is `changed` as a whole where it is too long to compare its elements. */
 export type StateChange = { path: string } & (
   | { kind: "added"; value: unknown }
   | { kind: "removed"; value: unknown }
@@ -18,10 +19,34 @@ const LONG_TEXT = 20_000;
 /** An element with one of these names is the same element as one with the same value, wherever it is. */
 const IDS = ["id", "_id", "key", "uuid", "name"];
 
-const differ = create({
-  objectHash: (one) => IDS.map((name) => (one as Record<string, unknown>)[name]).find((id) => typeof id === "string" || typeof id === "number")?.toString() ?? JSON.stringify(one),
-  arrays: { detectMove: true },
-});
+/** Lists with more pairs of elements, between what both begin and end with, are compared as a whole: a comparison takes time and room
+ *  for each pair. */
+const MOST_PAIRS = 250_000;
+
+const hashOf = (one: object): string =>
+  IDS.map((name) => (one as Record<string, unknown>)[name]).find((id) => typeof id === "string" || typeof id === "number")?.toString() ?? JSON.stringify(one);
+const differ = create({ objectHash: hashOf, arrays: { detectMove: true } });
+
+const long = Object.assign(
+  (context: DiffContext) => {
+    const { left, right } = context;
+    if (Array.isArray(left) && Array.isArray(right) && pairsOf(left, right) > MOST_PAIRS) context.setResult([left, right]).exit();
+  },
+  { filterName: "long" },
+);
+differ.processor.pipes.diff?.before("arrays", long);
+
+/** The pairs of elements between the common beginning and the common end. */
+function pairsOf(left: unknown[], right: unknown[]): number {
+  if (left.length * right.length <= MOST_PAIRS) return 0;
+  const same = (one: unknown, other: unknown) =>
+    one === other || (typeof one === "object" && typeof other === "object" && one !== null && other !== null && hashOf(one) === hashOf(other));
+  let [begin, end] = [0, 0];
+  const shorter = Math.min(left.length, right.length);
+  while (begin < shorter && same(left[begin], right[begin])) begin++;
+  while (end < shorter - begin && same(left.at(-1 - end), right.at(-1 - end))) end++;
+  return (left.length - begin - end) * (right.length - begin - end);
+}
 
 export function changesOf(before: unknown, after: unknown): StateChange[] {
   const found: StateChange[] = [];

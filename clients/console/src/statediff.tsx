@@ -63,7 +63,7 @@ function Whole({ of }: { of: State }) {
   return Object.keys(of).length === 0 ? <p class="quiet">It is empty.</p> : <Tree value={of} changed={NONE} />;
 }
 
-export function StateChanges({ before, after }: Pair) {
+function StateChanges({ before, after }: Pair) {
   const changes = useMemo(() => changesOf(before, after), [before, after]);
   const [shown, setShown] = useState(PAGE);
   if (changes.length === 0) return <p class="quiet">The step did not change the state.</p>;
@@ -110,6 +110,7 @@ function Values({ of }: { of: StateChange }) {
       if (typeof of.before === "string" && typeof of.after === "string" && of.before.length + of.after.length > SHORT) return <WordChanges {...of} before={of.before} after={of.after} />;
       return (
         <>
+          {Array.isArray(of.before) && Array.isArray(of.after) && <span class="quiet">too long to compare element by element</span>}
           <Value of={of.before} as="del" />
           <Value of={of.after} as="ins" />
         </>

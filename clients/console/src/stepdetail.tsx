@@ -261,7 +261,7 @@ function CallDetail({ call, step }: { call: CallSpan; step: StepSpan }) {
   );
 }
 
-export function Titled({ title, of, label }: { title: string; of: unknown; label: string }) {
+function Titled({ title, of, label }: { title: string; of: unknown; label: string }) {
   return (
     <section>
       <h3 class="with-copy">

@@ -3,7 +3,7 @@ import { isNotice } from "../../js/src/wire.ts";
 import { inline } from "./format.ts";
 import type { Results, StreamChunk, StreamMessage, Usage } from "./wire.ts";
 
-export type RunRecord = NonNullable<Results["get_session"]["runs"]>[number];
+type RunRecord = NonNullable<Results["get_session"]["runs"]>[number];
 
 export interface Patch {
   op: string;

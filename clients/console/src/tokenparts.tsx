@@ -13,7 +13,7 @@ const ROLES: Record<string, string> = { system: "Summary of hidden messages", us
 
 /** The parts of the prompt in the order in which providers cache them. Only the sum is counted by the provider: each part gets
  *  its share by the length of its text. */
-export function promptParts(context: Context, promptTokens: number): PromptPart[] {
+function promptParts(context: Context, promptTokens: number): PromptPart[] {
   const sizes = new Map<string, number>();
   const add = (name: string, of: unknown) => {
     const length = of === null || of === undefined ? 0 : (typeof of === "string" ? of : JSON.stringify(of)).length;

@@ -37,8 +37,8 @@ const SHARE = 0.05;
 /** Runs of sessions with more steps begin folded to a row for each step. */
 const FEW = 40;
 
-export const keyOfStep = (step: StepSpan): string => `s ${step.run.id} ${step.session} ${step.step}`;
-export const keyOfCall = (step: StepSpan, call: CallSpan): string => `c ${step.run.id} ${call.id}`;
+const keyOfStep = (step: StepSpan): string => `s ${step.run.id} ${step.session} ${step.step}`;
+const keyOfCall = (step: StepSpan, call: CallSpan): string => `c ${step.run.id} ${call.id}`;
 
 /** A test for the steps that the filter lets through. */
 export function stepTest(steps: readonly StepSpan[], { which, tool }: Filter): (step: StepSpan) => boolean {
@@ -56,7 +56,7 @@ export const lasted = (step: StepSpan): number => {
   return to - from;
 };
 
-export interface Counts {
+interface Counts {
   problems: number;
   tools: Map<string, number>;
 }

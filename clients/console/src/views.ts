@@ -4,7 +4,7 @@ import { signal } from "@preact/signals";
 const KEY = "helix-console-views";
 const MOST = 50;
 
-export interface SavedView {
+interface SavedView {
   name: string;
   query: string;
 }
