@@ -172,10 +172,14 @@ class Watcher:
                 self.wrong("pairs_whole", f"{sid}: step {was.open.step} was folded before all its calls were done")
 
     def _heartbeat(self, sid: str, was: SessionRow, now: SessionRow) -> None:
-        """Check that only deadlines move. An attempt at a step that a supervisor or a clock ended must not return."""
+        """Check that only deadlines move, and the number of attempts that ran out of their worker's time, which a worker
+        stores as it lets go of its claim. An attempt at a step that a supervisor or a clock ended must not return."""
         kept = [row.model_dump(exclude=DEADLINES) for row in (was, now)]
-        claims = [row.claim.model_dump(exclude={"deadline"}) if row.claim is not None else None for row in (was, now)]
-        if kept[0] != kept[1] or claims[0] != claims[1]:
+        claims = [
+            row.claim.model_dump(exclude={"deadline", "late"}) if row.claim is not None else None for row in (was, now)
+        ]
+        late = [row.claim.late if row.claim is not None else 0 for row in (was, now)]
+        if kept[0] != kept[1] or claims[0] != claims[1] or late[1] - late[0] not in (0, 1):
             self.wrong("zombie_invisible", f"a heartbeat changed more of {sid} than deadlines")
         if was.claim is None or now.claim is None or was.lease_owner is not None:
             return
