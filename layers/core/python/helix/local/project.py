@@ -18,8 +18,10 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -163,7 +165,9 @@ SETTINGS = (PYPROJECT, "cdk.json")
 APP = (sys.executable, "-m", "helix.infra.app")
 MADE = ("node_modules", "cdk.out", "build", "dist", "__pycache__")
 VENV = "pyvenv.cfg"
-RETAINED = 3
+RETAINED, UNUSED_S = 3, 3600.0
+"""The number of stored syntheses that are always retained, and how long others are, in seconds after their last use. Other
+processes may be creating or reading the newer ones."""
 SYNTH_S = 300
 QUICK_SYNTH = {"CDK_VALIDATION": "false", **NODE_NOTICES}
 """The environment variables that skip slow checks. CDK takes seven seconds to validate a template against CloudFormation's
@@ -258,13 +262,14 @@ class Project:
             raise SynthError(f"the app could not be synthesised: {_last_line(done.stderr)} (all of it: {str(log)!r})")
 
     def _forget_old(self) -> None:
-        retained = sorted(
-            (path for path in self._folder.iterdir() if path.is_dir()),
-            key=lambda folder: folder.stat().st_mtime,
-            reverse=True,
-        )
-        for folder in retained[RETAINED:]:
-            shutil.rmtree(folder, ignore_errors=True)
+        used: list[tuple[float, Path]] = []
+        for path in self._folder.iterdir():
+            with suppress(FileNotFoundError):  # another process deletes it too
+                if path.is_dir():
+                    used.append((path.stat().st_mtime, path))
+        for last, folder in sorted(used, reverse=True)[RETAINED:]:
+            if last < time.time() - UNUSED_S:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def app_command(app: str) -> str:
