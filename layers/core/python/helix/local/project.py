@@ -18,7 +18,6 @@ import shutil
 import stat
 import subprocess
 import sys
-import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -267,8 +266,9 @@ class Project:
             with suppress(FileNotFoundError):  # another process deletes it too
                 if path.is_dir():
                     used.append((path.stat().st_mtime, path))
-        for last, folder in sorted(used, reverse=True)[RETAINED:]:
-            if last < time.time() - UNUSED_S:
+        used.sort(reverse=True)
+        for last, folder in used[RETAINED:]:
+            if last < used[0][0] - UNUSED_S:  # the newest was made just now
                 shutil.rmtree(folder, ignore_errors=True)
 
 
