@@ -174,12 +174,14 @@ async def test_a_branch_from_a_step_and_the_two_beside_each_other(
         whole: dict[str, Any] = await client.get_snapshot(origin)
     told = [[m["content"] for m in snapshot["messages"][: point["count"]]] for snapshot in (stored, whole)]
     assert told[0] == told[1]
-    sides = page.locator(".pair > section")
-    assert "Both are found." in await sides.nth(0).inner_text()
-    assert "Both are found." not in await sides.nth(1).inner_text()
-    assert "I look at one." not in await page.locator(".pair").inner_text(), "the shared messages are above"
-    state = await page.locator(".states").inner_text()
-    assert "seen[1]" in state and "total" in state and "look at" not in state
+    await page.get_by_text("1 step is the same").wait_for()
+    answer = page.get_by_role("region", name="Answer")
+    words = [await answer.locator(f".words {mark}").all_inner_texts() for mark in ("del", "ins")]
+    assert words == [["Both are found"], ["Another way"]]
+    different = " ".join(await page.locator(".step-pairs .different").all_inner_texts())
+    assert "I look at two." in different and "I look at one." not in different
+    state = await page.get_by_role("region", name="Differences of the state").inner_text()
+    assert "seen.1" in state and "total" in state and "look at" not in state
 
 
 async def test_a_worker_that_dies_leaves_an_attempt_that_is_shown(

@@ -97,6 +97,7 @@ function mark(): void {
 function tab(index: number): void {
   const name = TABS[index];
   if (route.value.view === "session" && name !== undefined) go(link.session(route.value.id, name));
+  focus("main");
 }
 
 /** Returns what ends it. */

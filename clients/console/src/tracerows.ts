@@ -38,7 +38,7 @@ const SHARE = 0.05;
 const FEW = 40;
 
 const keyOfStep = (step: StepSpan): string => `s ${step.run.id} ${step.session} ${step.step}`;
-const keyOfCall = (step: StepSpan, call: CallSpan): string => `c ${step.run.id} ${call.id}`;
+const keyOfCall = (step: StepSpan, call: CallSpan): string => `c ${step.run.id} ${step.session} ${call.id}`;
 
 /** A test for the steps that the filter lets through. */
 export function stepTest(steps: readonly StepSpan[], { which, tool }: Filter): (step: StepSpan) => boolean {

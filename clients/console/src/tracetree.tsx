@@ -58,6 +58,11 @@ export function TraceTree({ rows, selected, zoom, target, fromEnd, select, open,
     watcher.observe(box.current as HTMLDivElement);
     return () => watcher.disconnect();
   }, [rows]);
+  // Where nothing else has the focus, arrow keys work at once.
+  useEffect(() => {
+    const now = document.activeElement;
+    if (now === document.body || now?.id === "main") box.current?.focus({ preventScroll: true });
+  }, []);
   const index = rows.findIndex(({ key }) => key === selected);
   useLayoutEffect(() => {
     if (index >= 0) show(box.current as HTMLDivElement, index);
