@@ -47,6 +47,7 @@ async def test_a_session_is_renamed_while_it_runs_and_deleted(tmp_path: Path) ->
         await page.locator("#composer").fill("Where is the kettle?")
         await page.keyboard.press("Enter")
         await gate.reached()
+        await page.wait_for_function("() => location.hash.startsWith('#/sessions/')")
         session_id = str(page.url).partition("#/sessions/")[2].split("/")[0]
         await page.get_by_role("button", name="More actions").focus()
         await page.keyboard.press("Enter")

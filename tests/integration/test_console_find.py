@@ -172,7 +172,7 @@ async def test_a_list_is_read_on_behind_pages_without_a_match(tmp_path: Path, mo
 async def test_what_runs_now_is_searched_for_in_the_newest_sessions_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, size in {"ENTRIES": 3, "PAGE": 1, "LOOKS": 1}.items():
+    for name, size in {"ENTRIES": 3, "FEWEST": 1, "PAGE": 1, "LOOKS": 1}.items():
         monkeypatch.setattr(search, name, size)
     helper, looks = agent("helper"), list[str]()
     async with page_of(str(tmp_path / "a.db"), [helper], ["Hello."] * 12) as (browser, executor):

@@ -112,6 +112,7 @@ async def test_a_sub_agent_is_addressed_on_its_own_page(tmp_path: Path) -> None:
         page = await browser.page("new/helper")
         await say(page, "Go")
         await gate.reached()
+        await page.wait_for_function("() => location.hash.startsWith('#/sessions/')")
         root = session_of(page)
         (below,) = await executor.sessions.list_sub_sessions(root)
         inner = await browser.page(f"sessions/{below.session_id}")
