@@ -40,15 +40,22 @@ async def clean(page: Any) -> None:
         assert await serious_problems(page) == []
 
 
-@pytest.mark.skip(reason="one run in two waits for a focus that does not come: the cause is not found")
 async def test_a_session_is_renamed_while_it_runs_and_deleted(tmp_path: Path) -> None:
     gate = Gate()
     async with page_of(str(tmp_path / "a.db"), [agent("helper")], [gated(gate, "Done.")]) as (browser, executor):
-        session_id = (await executor.execute(agent("helper"), "Where is the kettle?")).session_id
+        page = await browser.page("new/helper")
+        await page.locator("#composer").fill("Where is the kettle?")
+        await page.keyboard.press("Enter")
         await gate.reached()
-        page = await browser.page(f"sessions/{session_id}/chat")
-        await page.locator("main h1 .status").get_by_text("Running").wait_for()
-        await menu(page, "Delete")
+        await page.wait_for_function("() => location.hash.startsWith('#/sessions/')")
+        session_id = str(page.url).partition("#/sessions/")[2].split("/")[0]
+        await page.get_by_role("button", name="More actions").focus()
+        await page.keyboard.press("Enter")
+        await page.locator("[role=menuitem]:focus").get_by_text("Rename").wait_for()
+        await clean(page)
+        await page.keyboard.press("ArrowUp")
+        await page.locator("[role=menuitem]:focus").get_by_text("Delete").wait_for()
+        await page.keyboard.press("Enter")
         dialog = page.get_by_role("dialog")
         await dialog.get_by_text("This cannot be undone.").wait_for()
         await dialog.get_by_text("The session runs. Interrupt or abort its run first.").wait_for()
@@ -70,7 +77,7 @@ async def test_a_session_is_renamed_while_it_runs_and_deleted(tmp_path: Path) ->
         await page.locator(".working").wait_for(state="detached")
         assert (await executor.sessions.get(session_id)).title == "All about kettles"
         await page.keyboard.press("Control+K")
-        await page.keyboard.type("rename the")
+        await page.get_by_role("combobox").fill("rename the")
         await page.keyboard.press("Enter")
         await field.fill("")
         await page.keyboard.press("Enter")
@@ -80,6 +87,40 @@ async def test_a_session_is_renamed_while_it_runs_and_deleted(tmp_path: Path) ->
         await page.locator(".newchat").wait_for()
         await page.locator(".row").wait_for(state="detached")
         assert await executor.sessions.load(session_id) is None
+
+
+def after(loading: asyncio.Event) -> Any:
+    """Return a handler of a request that is answered only when the event is set."""
+
+    async def handle(route: Any) -> None:
+        await loading.wait()
+        await route.continue_()
+
+    return handle
+
+
+async def test_keys_before_a_dialog_is_loaded_are_no_shortcuts(tmp_path: Path) -> None:
+    """What a person types is a name to find or a title. As shortcuts, `i` would stop the run and `n` leave the session."""
+    gate = Gate()
+    async with page_of(str(tmp_path / "a.db"), [agent("helper")], [gated(gate, "Done.")]) as (browser, executor):
+        session_id = (await executor.execute(agent("helper"), "Where is the kettle?")).session_id
+        await gate.reached()
+        page = await browser.page(f"sessions/{session_id}/chat")
+        await page.get_by_role("button", name="Interrupt").wait_for()
+        for key, dialog in (("Control+K", "palette"), ("t", "sessionmenu")):
+            loading = asyncio.Event()
+            await page.route(f"**/console-{dialog}.js", after(loading))
+            await page.keyboard.press(key)
+            await page.keyboard.type("ind")
+            await page.get_by_role("dialog").get_by_text("Opening…").wait_for()
+            loading.set()
+            await page.get_by_role("dialog").locator("input").wait_for()
+            await page.keyboard.press("Escape")
+            await page.get_by_role("dialog").wait_for(state="detached")
+        assert f"sessions/{session_id}/chat" in page.url
+        assert (await executor.sessions.get(session_id)).status == "running"
+        gate.open()
+        await shows(page, "Done.")
 
 
 def told(page: Reader) -> list[str]:

@@ -4,7 +4,7 @@ import { useEffect } from "preact/hooks";
 import { enter, local, open, phase } from "./api.ts";
 import { ConnectionState } from "./connection.tsx";
 import { extra } from "./extras.ts";
-import { Loading } from "./loading.tsx";
+import { Loading, LoadingDialog } from "./loading.tsx";
 import { Help, listenToKeys, paletteOpen } from "./keys.tsx";
 import { keepFresh } from "./listing.ts";
 import { NewChat } from "./newchat.tsx";
@@ -108,7 +108,7 @@ function Live() {
 
 function Palette() {
   const view = extra("palette");
-  return view ? <view.Palette /> : null;
+  return view ? <view.Palette /> : <LoadingDialog name="palette" title="Go to" onClose={() => (paletteOpen.value = false)} />;
 }
 
 render(<App />, document.getElementById("app") as HTMLElement);

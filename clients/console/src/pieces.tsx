@@ -1,6 +1,6 @@
 // Small things that views share.
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { brief, json, visible } from "./format.ts";
 
 const STATUS: Record<string, [string, string]> = {
@@ -129,7 +129,7 @@ export function CopyLater({ of, label }: { of: () => string; label: string }) {
 /** The browser's own: it holds the focus, and Escape closes it. */
 export function Dialog({ title, onClose, children }: { title: string; onClose: () => void; children: ComponentChildren }) {
   const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => dialog.current?.showModal(), []);
+  useLayoutEffect(() => dialog.current?.showModal(), []); // at once: the next key belongs to the dialog
   const outside = (event: MouseEvent) => {
     if (event.target === dialog.current) dialog.current?.close();
   };

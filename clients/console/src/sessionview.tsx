@@ -6,7 +6,7 @@ import { extra } from "./extras.ts";
 import { brief, count, money } from "./format.ts";
 import { actions } from "./keys.tsx";
 import { refresh, sessions } from "./listing.ts";
-import { Loading } from "./loading.tsx";
+import { Loading, LoadingDialog } from "./loading.tsx";
 import { Dialog, Empty, Icon, Problem, Status, Text } from "./pieces.tsx";
 import { go, link, type Tab, TABS } from "./route.ts";
 import { opened, type OpenSession } from "./session.ts";
@@ -100,7 +100,8 @@ function Cost(given: Parameters<Costs["CostView"]>[0]) {
 
 function More(given: Parameters<Menus["SessionMenu"]>[0]) {
   const view = extra("menu");
-  return view ? <view.SessionMenu {...given} /> : null;
+  if (view) return <view.SessionMenu {...given} />;
+  return given.asked === "menu" ? null : <LoadingDialog name="menu" title={given.title} onClose={() => given.setAsked("")} />;
 }
 
 interface HeadGiven {
