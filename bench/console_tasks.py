@@ -19,7 +19,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from tests.support.console_tasks import TASKS, Done, carry_out, opened  # noqa: E402
+from tests.support.console_shop import opened  # noqa: E402
+from tests.support.console_tasks import TASKS, Done, carry_out  # noqa: E402
 
 
 async def measure() -> list[Done]:

@@ -46,7 +46,7 @@ reach the goal; `bench/injections/unscripted.py` has them.
 - **Guards**: `bench/injections/settings.py`. They ask about destinations that the user did not name, and block links to
   foreign hosts, payments above 5,000, secrets, and passwords that the user did not name. None knows an injection.
 - **An attentive reviewer** approves exactly the calls that perform the user's task, with the same arguments. **A reviewer
-  who approves all** reads nothing. **Nobody answers**: every question counts as denied.
+  who approves all** reads nothing. **No reviewer**: every question counts as denied.
 - The model gives up the user's task if one of its calls is refused.
 
 """

@@ -25,7 +25,7 @@ CONFIGURATIONS = (
     Configuration("approvals, a reviewer who approves all", True, False, "approves all"),
     Configuration("guards, an attentive reviewer", False, True, "attentive"),
     Configuration("guards, a reviewer who approves all", False, True, "approves all"),
-    Configuration("guards, nobody answers", False, True, "nobody"),
+    Configuration("guards, no reviewer", False, True, "denied"),
     Configuration("both, an attentive reviewer", True, True, "attentive"),
 )
 

@@ -26,7 +26,7 @@ def attentive(task: Task, asked: Pending) -> bool:
 REVIEWERS: Mapping[str, Reviewer] = {
     "attentive": attentive,
     "approves all": lambda task, asked: True,
-    "nobody": lambda task, asked: False,
+    "denied": lambda task, asked: False,
     "": lambda task, asked: False,
 }
 

@@ -1,4 +1,4 @@
-"""Forms of the console for nested arguments: lists that grow, what the model asked for, and problems at their fields."""
+"""Forms of the console: nested arguments, what the model asked for, problems at their fields, and unknown outcomes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, Field
-from tests.integration.test_console_page import page_of
+from tests.integration.test_console_page import Question, page_of
 from tests.support.browser import serious_problems, shows
-from tests.support_run import a_tool, agent, call, calls
+from tests.support_run import Gate, Nothing, a_tool, agent, call, calls
 
-from helix import ToolContext
+from helix import LocalExecutor, ScriptedModel, ToolContext
+from helix.engine.engine import Settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
@@ -138,3 +139,67 @@ async def test_the_third_of_five_calls_is_approved_by_keyboard(tmp_path: Path) -
             await page.keyboard.press("Control+Enter")
         await shows(page, "All are shipped.")
     assert sorted(taken) == ["Street 0", "Street 2", "Street 3", "Street 4", "Street 5"]
+
+
+async def test_arguments_that_do_not_fit_are_refused_and_the_call_waits_on(tmp_path: Path) -> None:
+    async def refund(given: Question, ctx: ToolContext[Any]) -> str:
+        return f"refunded {given.question}"
+
+    tool = a_tool("refund", refund, require_approval=True, input_schema=Question)
+    plan = [calls(call("refund", question="A7")), "Denied, then."]
+    async with page_of(str(tmp_path / "a.db"), [agent("helper", tools=[tool])], plan) as (browser, executor):
+        page = await browser.page("new/helper")
+        await page.locator("#composer").fill("Hello")
+        await page.keyboard.press("Enter")
+        box = page.get_by_role("form", name="Approve this call? refund")
+        await box.get_by_role("button", name="Edit as JSON").click()
+        await box.get_by_label("Arguments as JSON").fill('{"question": 7}')
+        await box.get_by_role("button", name="Approve").click()
+        await box.get_by_role("alert").wait_for()
+        await box.get_by_label("Arguments as JSON").fill('{"question": "A7"}')
+        note = box.get_by_label("Note for the agent, if you deny")
+        await note.fill("not today")
+        for key in ("Enter", "Control+Enter"):
+            await note.press(key)
+        await box.get_by_label("Arguments as JSON").press("Control+Enter")
+        await box.get_by_role("button", name="Deny").click()
+        await shows(page, "Denied, then.")
+        session_id = str(page.url).partition("#/sessions/")[2].split("/")[0]
+        messages = (await executor.sessions.get_messages(session_id)).messages
+    (result,) = [m for m in messages if m.role == "tool"]
+    assert not result.success and "not today" in result.content
+
+
+async def test_an_unknown_outcome_is_ruled(tmp_path: Path) -> None:
+    gate, db = Gate(), str(tmp_path / "a.db")
+    begun = 0
+
+    async def act(given: Nothing, ctx: ToolContext[Any]) -> str:
+        nonlocal begun
+        begun += 1
+        await gate.wait()
+        return "acted"
+
+    helper = agent("helper", tools=[a_tool("act", act, on_unknown="ask")])
+    executor = LocalExecutor(db, model=ScriptedModel([calls(call("act"))]), settings=Settings(claim_s=1))
+    handle = await executor.execute(helper, "Hello")
+    await gate.reached()
+    await executor.close()
+    async with page_of(db, [helper], ["It was done."]) as (browser, _):
+        page = await browser.page(f"sessions/{handle.session_id}/chat")
+        await page.get_by_role("button", name="Resume", exact=True).click()
+        box = page.get_by_role("form", name="The outcome of this call is unknown act")
+        outcome, note = box.get_by_role("textbox", name="Its result"), box.get_by_role("textbox", name="Note for")
+        await outcome.press("Control+Enter")  # nothing is written yet
+        await outcome.fill("it was sent")
+        for key in ("Enter", "Control+Enter"):
+            await note.press(key)
+        await note.fill("not yet")
+        await outcome.press("Control+Enter")
+        await page.wait_for_timeout(500)
+        assert await box.get_by_role("button", name="Run it again").is_enabled(), "nothing was sent"
+        await note.fill("")
+        await outcome.press("Control+Enter")
+        await shows(page, "It was done.")
+        await page.get_by_text("it was sent").first.wait_for()
+        assert begun == 1, "the tool did not run again"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.support.console_tasks import TASKS, carry_out, opened
+from tests.support.console_shop import opened
+from tests.support.console_tasks import TASKS, carry_out
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser"), pytest.mark.timeout(400)]
 MOST_KEYS = 25

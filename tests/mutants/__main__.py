@@ -22,7 +22,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tests.mutants.faults import FAULTS, Fault, MovedError, path_of, planted
+from tests.mutants.fault import Fault, MovedError, path_of, planted
+from tests.mutants.faults import FAULTS
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "bench" / "results" / "mutants.md"

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from tests.mutants.__main__ import BEFORE, Outcome, read_results, table_of
-from tests.mutants.faults import FAULTS, Fault, MovedError, path_of, planted
+from tests.mutants.fault import Fault, MovedError, path_of, planted
+from tests.mutants.faults import FAULTS
 
 ROOT = Path(__file__).parents[2]
 
