@@ -1,7 +1,7 @@
 """Measure the console's page in Chromium on long lists, long sessions and traces, and a fast stream: first content, frames,
 input, memory.
 
-    python bench/console_page.py                 prints the table and saves it to bench/results/ (six minutes)
+    python bench/console_page.py                 prints the table and saves it to bench/results/ (eight minutes)
     python bench/console_page.py --only list     one of list, session, trace, stream; saves nothing
 
 The server is `helix console`'s on SQLite, in a process of its own. Playwright drives Debian's Chromium. Needs the package
@@ -372,7 +372,9 @@ def main() -> None:
             ]
             text = "\n".join([*head, *asyncio.run(measure(None))]) + "\n"
             print(text)
-            (HERE / "results" / "console_page.md").write_text(text)
+            saved = HERE / "results" / "console_page.md"
+            _, *sections = saved.read_text().split("\n## ")  # what was compared earlier, by hand
+            saved.write_text("\n## ".join([text, *sections]))
 
 
 if __name__ == "__main__":
