@@ -2,6 +2,8 @@
 
     python bench/console_tasks.py    prints the table and saves it to bench/results/ (one minute)
 
+Sections of the saved file below the table, such as what a reader found, are kept.
+
 The tasks are those of `tests/support/console_tasks.py`. Keys: those that a person presses, without the letters of
 texts. Seconds: from the first key until the page shows what was asked for. A script presses the keys without reading, so
 the seconds are those of the page and of the service.
@@ -17,6 +19,7 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
+SAVED = HERE / "results" / "console_tasks.md"
 sys.path.insert(0, str(HERE.parent))
 
 from tests.support.console_shop import opened  # noqa: E402
@@ -27,6 +30,12 @@ async def measure() -> list[Done]:
     with tempfile.TemporaryDirectory() as folder:
         async with opened(folder) as browser:
             return [await carry_out(browser, words) for words in TASKS]
+
+
+def sections(text: str) -> str:
+    """Return what stands below the table of a saved file."""
+    _, heading, below = text.partition("\n## ")
+    return heading + below
 
 
 def main() -> None:
@@ -46,7 +55,7 @@ def main() -> None:
     ]
     text = "\n".join(lines) + "\n"
     print(text)
-    (HERE / "results" / "console_tasks.md").write_text(text)
+    SAVED.write_text(text + sections(SAVED.read_text()))
 
 
 if __name__ == "__main__":

@@ -126,7 +126,7 @@ async def test_interrupt_and_resume(cloud: CloudForTests, user: str, browser: Wa
     page = await browser.page("new/talker")
     await send(page, plan(use(call("wait", gate=str(gate))), say("The end is here.")))
     await page.locator("#main").focus()
-    await page.get_by_role("button", name="Interrupt").wait_for()
+    await page.get_by_role("button", name="Interrupt", exact=True).wait_for()
     async with asyncio.timeout(WAIT_S):
         while not Path(f"{gate}.entered").exists():
             await asyncio.sleep(0.05)
@@ -280,7 +280,7 @@ async def test_the_keyboard_and_its_list(cloud: CloudForTests, user: str, browse
     await page.locator("#tab-timeline[aria-selected=true]").wait_for()
     await page.keyboard.press("/")
     await page.keyboard.type("no such words")
-    await page.get_by_text("No session fits.").wait_for()
+    await page.get_by_text("No session matches.").wait_for()
     await page.keyboard.press("Escape")
     await page.keyboard.press("n")
     await page.get_by_role("heading", name="Who do you want to talk to?").wait_for()

@@ -106,7 +106,7 @@ async def test_keys_before_a_dialog_is_loaded_are_no_shortcuts(tmp_path: Path) -
         session_id = (await executor.execute(agent("helper"), "Where is the kettle?")).session_id
         await gate.reached()
         page = await browser.page(f"sessions/{session_id}/chat")
-        await page.get_by_role("button", name="Interrupt").wait_for()
+        await page.get_by_role("button", name="Interrupt", exact=True).wait_for()
         for key, dialog in (("Control+K", "palette"), ("t", "sessionmenu")):
             loading = asyncio.Event()
             await page.route(f"**/console-{dialog}.js", after(loading))

@@ -128,7 +128,7 @@ async def test_several_sessions_are_stopped_and_deleted_each_with_its_result() -
         await dialog.get_by_role("button", name="Stop").click()
         await dialog.get_by_text("Asked to stop").wait_for()
         await dialog.get_by_role("button", name="Close").last.click()
-        await page.get_by_role("button", name="Stopped").click()
+        await page.get_by_role("button", name="Interrupted", exact=True).click()
         await titles(page, "Work on")
 
 

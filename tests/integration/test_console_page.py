@@ -156,7 +156,7 @@ async def test_a_list_is_read_as_one_scrolls_and_searched_by_the_service(tmp_pat
         await page.locator(".row").filter(has_text="Question 0007").wait_for()
         assert await page.locator(".row").count() == 1
         await page.get_by_role("button", name="Failed", exact=True).click()
-        await page.get_by_text("No session fits.").wait_for()
+        await page.get_by_text("No session matches.").wait_for()
         await page.get_by_role("button", name="All", exact=True).click()
         await page.locator("#search").fill("")
         await page.locator(".row").filter(has_text=f"Question {sessions - 1:04}").wait_for()

@@ -194,7 +194,7 @@ async def _(keys: Keys, page: Any) -> None:
 @task("Stop a run that works")
 async def _(keys: Keys, page: Any) -> None:
     await keys.open("Watch the oven")
-    await page.get_by_role("button", name="Interrupt").wait_for()
+    await page.get_by_role("button", name="Interrupt", exact=True).wait_for()
     await keys.press("i")
     await page.locator("main h1 .status").get_by_text("Interrupted").wait_for()
 
@@ -218,8 +218,7 @@ async def _(keys: Keys, page: Any) -> None:
 @task("Begin a chat, and read the answer")
 async def _(keys: Keys, page: Any) -> None:
     await keys.press("n")
-    await page.locator("#composer").wait_for()
-    await keys.press("m")
+    await page.wait_for_function("() => document.activeElement.id === 'composer'")
     await keys.write("Sing a song.")
     await keys.press("Enter")
     await keys.see("I did it: Sing a song.")

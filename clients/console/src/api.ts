@@ -78,15 +78,19 @@ async function config(): Promise<Config> {
   if (answer.status === 403) {
     throw new Error("Open the address that the command printed, with the code behind its #. It signs this browser in.");
   }
-  if (!answer.ok) throw new Error(`The console's server answers ${answer.status}.`);
+  if (!answer.ok) throw broken(answer);
   return (await answer.json()) as Config;
 }
+
+/** The server of the page answered with an error of its own, which says nothing about who is signed in. */
+class BrokenServerError extends Error {}
+const broken = ({ status }: Response) => new BrokenServerError(`The console's server answers ${status}.`);
 
 /** How one signs in is said by `config.json`, beside the page. */
 export async function open(): Promise<void> {
   try {
     const answer = await fetch("./config.json");
-    if (!answer.ok) throw new Error(`The console's server answers ${answer.status}.`);
+    if (!answer.ok) throw broken(answer);
     const site = (await answer.json()) as Site | { sign_in: ["code"] };
     if ("url" in site) return await openStage(site);
     local.value = true;
@@ -100,6 +104,7 @@ export async function open(): Promise<void> {
 /** A server of this machine takes the token that it has given: if it does not connect, it is gone. */
 function refused(error: unknown): Phase {
   const gone = error instanceof TypeError || (error instanceof HelixError && error.code === "connection_lost");
+  if (error instanceof BrokenServerError) return { is: "refused", title: "The console cannot be opened", why: error.message };
   if (!gone) return { is: "refused", title: "This browser is not signed in", why: said(error) };
   const hint = "If the command was stopped, start it again and open the address that it prints.";
   return { is: "refused", title: "Helix cannot be reached", why: local.value ? hint : said(error) };

@@ -18,6 +18,9 @@ const WORDS: Record<Call["state"], string> = {
   failed: "failed",
 };
 
+/** Whether a person refused it: nothing failed. */
+const isDenied = (call: Call): boolean => call.state === "failed" && call.responses.some(({ kind, approved }) => kind === "approval" && !approved);
+
 /** What people said to a call, by what it waited for: yes, and no. */
 const RESPONSES: Record<CallResponse["kind"], [string, string]> = {
   approval: ["Approved", "Denied"],
@@ -85,7 +88,9 @@ export function CallView({ call, rev, session, target }: DrawnCall) {
         {call.attempt > 1 && <span class="tag warn">attempt {call.attempt}</span>}
         {call.edited && <span class="tag">edited</span>}
         {call.files.length > 0 && <span class="tag">{count(call.files.length, "file")}</span>}
-        <span class={`call-state ${call.state}`}>{elsewhere ? "waits for another system" : WORDS[call.state]}</span>
+        <span class={`call-state ${isDenied(call) ? "denied" : call.state}`}>
+          {elsewhere ? "waits for another system" : isDenied(call) ? "denied" : WORDS[call.state]}
+        </span>
       </summary>
       {show && <Body call={call} rev={rev} session={session} target={target} />}
     </details>
@@ -128,14 +133,14 @@ function Body({ call, rev, session, target }: DrawnCall) {
       {child !== undefined && (
         <div class="child">
           <h2 class="label">
-            Session of the sub-agent <Text of={child.agent} />
+            Sub-agent <Text of={child.agent} />
           </h2>
           {child.items.length === 0 ? <p class="quiet">Nothing yet.</p> : <Items conversation={child} rev={rev} session={session} target={target} />}
         </div>
       )}
       {result !== undefined && result !== null && (
         <>
-          <h2 class="label">{call.state === "failed" ? "Error" : "Result"}</h2>
+          <h2 class="label">{call.state === "failed" && !isDenied(call) ? "Error" : "Result"}</h2>
           {(result !== "" || call.files.length === 0) && <Code of={result} label={`Result of ${call.name}`} />}
         </>
       )}

@@ -72,13 +72,15 @@ export function Chat({ session, target }: { session: OpenSession; target: string
     void refresh();
   };
   const running = stored?.status === "running";
-  const waiting = session.conversation.waiting().length;
+  const waiting = session.conversation.waiting();
   const hint = running
     ? child
-      ? "Write a message: the sub-agent sees it before its next step"
-      : "Write a message: it waits for its turn"
-    : waiting > 0
-      ? "Respond to the pending approval first."
+      ? "Write a message for the sub-agent's next step"
+      : "Write a message for the next turn"
+    : waiting.length > 0
+      ? waiting[0]?.kind === "question"
+        ? "Answer the question first."
+        : "Respond to the pending approval first."
       : "Write a message";
   return (
     <>
@@ -116,7 +118,7 @@ export function Chat({ session, target }: { session: OpenSession; target: string
                 <i />
                 <i />
               </span>
-              At work
+              Working…
             </p>
           )}
           {stored !== undefined && <Waiting session={session} rev={drawn} />}
@@ -132,7 +134,7 @@ export function Chat({ session, target }: { session: OpenSession; target: string
           label="Message"
           hint={hint}
           onSend={send}
-          disabled={waiting > 0}
+          disabled={waiting.length > 0}
         />
       )}
     </>

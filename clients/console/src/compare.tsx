@@ -94,6 +94,7 @@ function Both({ at, left, right }: { at: Compared; left: string; right: string }
   return (
     <>
       <Problem of={problem} />
+      <Open found={found} />
       <Facts found={found} at={at} />
       <section aria-label="Input">
         <h2>Input</h2>
@@ -120,6 +121,18 @@ function Both({ at, left, right }: { at: Compared; left: string; right: string }
         <States differences={found.state} more={found.more_state} />
       </section>
     </>
+  );
+}
+
+/** Says that more is to come: the messages of an open step are not part of the history yet. */
+function Open({ found }: { found: Comparison }) {
+  const open = SIDES.filter((name) => found[name].status === "running" || found[name].status === "paused").map((name) => LETTERS[name]);
+  if (open.length === 0) return null;
+  const words = open.length === 2 ? "A and B have not ended: their open steps, with their messages," : `${open[0]} has not ended: its open step, with its message,`;
+  return (
+    <p class="notice" role="status">
+      {words} {open.length === 2 ? "are" : "is"} not compared yet.
+    </p>
   );
 }
 

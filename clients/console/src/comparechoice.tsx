@@ -87,7 +87,10 @@ export function Choose({ left, run }: { left: string; run: string | undefined })
       .then(({ forked_from: from }) => setOrigin(typeof from?.["session_id"] === "string" ? from["session_id"] : undefined))
       .catch(() => undefined); // the list of sessions says what is wrong
   }, [left]);
-  const runs = useRuns(left).filter((one) => one.run_id !== run);
+  const known = useRuns(left);
+  const newest = run === undefined ? known[0] : undefined; // a run is compared with a run, not with the whole session
+  const base = run ?? newest?.run_id;
+  const runs = known.filter((one) => one.run_id !== base);
   const isBranch = (one: ListedSession) => one.forked_from?.["session_id"] === left;
   const others = found.filter((one) => one.session_id !== left && one.session_id !== origin);
   const sorted = [...others.filter(isBranch), ...others.filter((one) => !isBranch(one))];
@@ -95,18 +98,19 @@ export function Choose({ left, run }: { left: string; run: string | undefined })
     <div class="choose">
       <h2>Compare with</h2>
       <p class="quiet">
-        A is {run === undefined ? "session" : "a run of"} <Text of={left} length={60} />. Choose B.
+        Choose what to compare with {run === undefined ? "session" : "this run of"} <Text of={left} length={60} />.
       </p>
       <label class="field">
-        <span>Find a session by its words or its id</span>
+        <span>Find a session by its title, first message or id</span>
         <input type="search" ref={field} value={text} onInput={(event) => setText(event.currentTarget.value)} />
       </label>
       <Problem of={problem} />
-      {words === "" && (run !== undefined || runs.length > 1) && (
+      {words === "" && runs.length > 0 && (
         <Group title="Runs of the same session">
           {runs.slice(0, MOST).map((one) => (
-            <Choice key={one.run_id} href={link.compare(left, left, run ?? runs[0]?.run_id, one.run_id)} title={runWords(one)}>
+            <Choice key={one.run_id} href={link.compare(left, left, base, one.run_id)} title={runWords(one)}>
               {count(one.steps ?? 0, "step")} · {ago(one.started_at ?? 0)}
+              {newest !== undefined && ` · compared with run ${newest.turn}, the newest`}
             </Choice>
           ))}
         </Group>

@@ -50,8 +50,8 @@ export function CostView({ session, attempt }: Given) {
       {stopped && <Stopped session={session} attempt={attempt} budgets={budgets} raised={raised} />}
       {total !== undefined && (
         <dl class="figures">
-          <Figure name="Answered model calls" value={money(total.cost_micros)} note={total.priced ? "" : "Some models have no known price."} />
-          {cost !== undefined && <Figure name="In all" value={usd(cost.usd)} note={included(cost)} />}
+          <Figure name="Model calls" value={money(total.cost_micros)} note={total.priced ? "" : "Some models have no known price."} />
+          {cost !== undefined && <Figure name="Total" value={usd(cost.usd)} note={included(cost)} />}
           <Figure name="Tokens in" value={total.prompt_tokens.toLocaleString("en")} note={`${total.cached_tokens.toLocaleString("en")} from a cache`} />
           <Figure name="Tokens out" value={total.completion_tokens.toLocaleString("en")} note={`${total.reasoning_tokens.toLocaleString("en")} of reasoning`} />
         </dl>
@@ -72,8 +72,8 @@ function included(cost: Cost): string {
 
 function Lines({ cost, session }: { cost: Cost; session: string }) {
   return (
-    <>
-      <Table label="Cost line by line" columns={["Service", "What", "Step", "#Quantity", "Basis", "#Cost"]}>
+    <div class="cost-lines">
+      <Table label="Cost line by line" columns={["Service", "Item", "Step", "#Quantity", "Basis", "#Cost"]}>
         <tbody>
           {cost.lines.map((line, n) => (
             <tr key={n}>
@@ -94,20 +94,21 @@ function Lines({ cost, session }: { cost: Cost; session: string }) {
         </tbody>
         <tfoot>
           <tr>
-            <th scope="row" colSpan={5}>
-              Sum
+            <th scope="row" colSpan={4}>
+              Total
             </th>
+            <td />
             <td class="number">{usd(cost.usd)}</td>
           </tr>
         </tfoot>
       </Table>
-      {!cost.agrees && <p class="problem">The lines of the models are not what the rows of the runs say.</p>}
+      {!cost.agrees && <p class="problem">The model lines do not add up to the cost that the runs have stored.</p>}
       {cost.left_out.length > 0 && (
         <p class="quiet small-print">
-          In no line: <Text of={cost.left_out.join("; ")} />
+          Not included: <Text of={cost.left_out.join("; ")} />
         </p>
       )}
-    </>
+    </div>
   );
 }
 

@@ -212,7 +212,7 @@ function Name({ name, schema, type }: { name: string; schema: Schema; type: stri
       <Text of={name} /> <small>{type}</small>
       {schema.description && (
         <small class="quiet">
-          {" "}
+          {" · "}
           <Text of={schema.description} />
         </small>
       )}

@@ -59,7 +59,7 @@ export function FleetView({ agent }: { agent: string | undefined }) {
   }
   return (
     <div class="fleet-view">
-      <header class="bar">
+      <header class="bar slim">
         <a class="button plain back" href={agent === undefined ? link.home() : link.fleet()} aria-label="Back">
           <Icon name="back" />
         </a>
@@ -110,10 +110,10 @@ function Totals({ fleet }: { fleet: Fleet }) {
         </p>
       )}
       <dl class="figures">
-        <Figure name="At work" value={`${working}`} note={fleet.limit === null ? "no limit of all agents together" : `of at most ${fleet.limit}`} />
-        <Figure name="Waiting" value={`${fleet.queued}`} note={Number.isFinite(oldest) ? `the first for ${seconds(fleet.now - oldest)}` : "nobody waits"} />
-        <Figure name="Health" value={ill === 0 ? "Well" : `${ill}`} note={ill === 0 ? "no check says no" : `${ill === 1 ? "check says" : "checks say"} no`} tone={ill === 0 ? "" : "bad-text"} />
-        <Figure name="Sweep" value={fleet.swept_at === null ? "–" : since(fleet.now - fleet.swept_at)} note={fleet.swept_at === null ? "has not run here" : "restarts runs whose start was lost"} />
+        <Figure name="Running" value={`${working}`} note={fleet.limit === null ? "no limit for the fleet" : `of at most ${fleet.limit}`} />
+        <Figure name="Waiting" value={`${fleet.queued}`} note={Number.isFinite(oldest) ? `the oldest for ${seconds(fleet.now - oldest)}` : "no run is queued"} />
+        <Figure name="Health" value={ill === 0 ? "Healthy" : `${ill}`} note={ill === 0 ? "no check fails" : ill === 1 ? "check fails" : "checks fail"} tone={ill === 0 ? "" : "bad-text"} />
+        <Figure name="Sweep" value={fleet.swept_at === null ? "–" : since(fleet.now - fleet.swept_at)} note={fleet.swept_at === null ? "has not run yet" : "restarts runs whose start was lost"} />
       </dl>
     </>
   );
@@ -189,7 +189,7 @@ function Capacity({ agent }: { agent: Agent }) {
   return (
     <div class="capacity">
       <p>
-        <strong>{running ?? 0}</strong> of <strong>{limit}</strong> at work
+        <strong>{running ?? 0}</strong> of <strong>{limit}</strong> running
         {agent.queued > 0 && <span class="warn-text"> · {count(agent.queued, "run")} {agent.queued === 1 ? "waits" : "wait"}</span>}
         <span class="quiet">{bounds}</span>
       </p>
@@ -200,7 +200,7 @@ function Capacity({ agent }: { agent: Agent }) {
           ))}
         </span>
       ) : (
-        <meter min={0} max={whole} value={running ?? 0} aria-label={`Runs at work of ${agent.agent}`} />
+        <meter min={0} max={whole} value={running ?? 0} aria-label={`Running runs of ${agent.agent}`} />
       )}
     </div>
   );
@@ -258,13 +258,13 @@ function DecisionRow({ decision, alone }: { decision: Decision; alone: boolean }
           {decision.trigger !== "" && (
             <small>
               {" "}
-              seen by <Text of={decision.trigger} length={60} />
+              triggered by <Text of={decision.trigger} length={60} />
             </small>
           )}
         </p>
         {alone && numbers.length > 0 && (
           <details>
-            <summary>Numbers that were judged</summary>
+            <summary>Metrics</summary>
             <dl class="numbers">
               {numbers.map(([name, value]) => (
                 <div key={name}>
@@ -341,7 +341,7 @@ function Checks({ checks, now }: { checks: Check[]; now: number }) {
                 </small>
               )}
             </span>
-            <span class="quiet">{check.checked_at === null ? "not looked at" : since(now - check.checked_at)}</span>
+            <span class="quiet">{check.checked_at === null ? "not checked yet" : since(now - check.checked_at)}</span>
           </li>
         ))}
       </ol>

@@ -139,9 +139,9 @@ export function wordsOf(notice: Notice): string {
     case "budget":
       return "The budget is used up. Raise it, or wait for its next period; then resume.";
     case "failed":
-      return text || "The run failed.";
+      return text === "" ? "The run failed." : `The run failed: ${text}`;
     case "interrupted":
-      return "Interrupted. Resume continues from the last checkpoint.";
+      return "The run was interrupted.";
     case "note":
       return text;
     default:

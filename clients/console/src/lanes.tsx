@@ -27,11 +27,32 @@ const LOOKS: [Look, string][] = [
   ["pause", "Paused or interrupted"],
 ];
 
+/** Seconds between ticks, from which the smallest is taken that gives at most five of them. Beyond: whole days. */
+const TICKS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300, 600, 1200, 3600, 7200, 18_000, 43_200];
+const MOST_TICKS = 5;
+const DAY_S = 86_400;
+
+/** The seconds between ticks of a window of so many seconds. */
+export function tickOf(width: number): number {
+  return TICKS.find((tick) => width / tick <= MOST_TICKS) ?? DAY_S * Math.ceil(width / DAY_S / MOST_TICKS);
+}
+
+/** Where the ticks of a window are, in parts of its width, and the time of each since `from`. */
+function ticksOf([begin, end]: Range, from: number): [part: number, since: number][] {
+  const [width, tick] = [Math.max(end - begin, 0.001), tickOf(Math.max(end - begin, 0.001))];
+  const first = Math.ceil((begin - from) / tick - 1e-6);
+  const last = Math.floor((end - from) / tick + 1e-6);
+  return Array.from({ length: last - first + 1 }, (_, n) => [((first + n) * tick - (begin - from)) / width, (first + n) * tick]);
+}
+
 /** `window`: the time that the lane covers. */
 export function Lane({ row, window: [begin, end] }: { row: Row; window: Range }) {
   const whole = Math.max(end - begin, 0.001);
   return (
     <span class="lane" aria-hidden="true">
+      {ticksOf([begin, end], row.run.from).map(([part]) => (
+        <b key={part} style={{ left: `${100 * part}%` }} />
+      ))}
       {marksOf(row)
         .filter(({ from, to }) => row.kind === "gap" || (to >= begin && from <= end))
         .map(({ look, from, to }, n) => {
@@ -92,9 +113,9 @@ export function Legend() {
 export function Ruler({ window: [begin, end], from }: { window: Range; from: number }) {
   return (
     <span class="marks" aria-hidden="true">
-      {[0, 0.25, 0.5, 0.75, 1].map((part) => (
-        <i key={part} title={clock(begin + part * (end - begin))}>
-          {seconds(begin + part * (end - begin) - from)}
+      {ticksOf([begin, end], from).map(([part, since]) => (
+        <i key={part} class={part < 0.04 ? "start" : part > 0.94 ? "end" : undefined} title={clock(from + since)} style={{ left: `${100 * part}%` }}>
+          {since === 0 ? "0" : seconds(since).replace(/\.0(?= s$)| 0 s$| 0 min$/, "")}
         </i>
       ))}
     </span>

@@ -5,6 +5,7 @@ import { said } from "./api.ts";
 import { visible } from "./format.ts";
 import { gallery, type Gallery } from "./pictures.ts";
 import { Icon, Text } from "./pieces.tsx";
+import "./lightbox.css";
 
 export function Lightbox({ of: { pictures, at } }: { of: Gallery }) {
   const dialog = useRef<HTMLDialogElement>(null);

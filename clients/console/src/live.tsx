@@ -6,6 +6,7 @@ import { everybody } from "./operator.ts";
 import { Icon, Problem, Status, Table, Text } from "./pieces.tsx";
 import { link } from "./route.ts";
 import type { ListedSession } from "./wire.ts";
+import "./live.css";
 
 const LOOK_MS = 3_000;
 const TICK_MS = 1_000;
@@ -98,7 +99,7 @@ export function LiveView() {
   const cost = found.reduce((sum, { session }) => sum + session.usage.cost_micros, 0);
   return (
     <div class="fleet-view">
-      <header class="bar">
+      <header class="bar slim">
         <a class="button plain back" href={link.home()} aria-label="Back">
           <Icon name="back" />
         </a>
@@ -106,11 +107,11 @@ export function LiveView() {
           <h1>Running now</h1>
           <p class="quiet">
             {live === undefined ? "Reading…" : `${live.more ? "At least " : ""}${running} running, ${found.length - running} waiting for a person, ${money(cost)} so far`}
-            {everybody.value && ", of all users"}
+            {everybody.value && " for all users"}
           </p>
         </div>
       </header>
-      <div class="scroller plain-panel">
+      <div class="scroller plain-panel live">
         <Problem of={problem} />
         {live !== undefined && found.length === 0 && !live.more && <p class="quiet">Nothing runs or waits now.</p>}
         {found.length > 0 && <Rows found={found} now={now} />}
@@ -123,7 +124,7 @@ export function LiveView() {
 function Rows({ found, now }: { found: Live[]; now: number }) {
   const users = everybody.value;
   return (
-    <Table label="Sessions that run or wait" columns={["Session", "Agent", ...(users ? ["User"] : []), "Status", "#Step", "#Cost", "#Elapsed"]}>
+    <Table label="Sessions that run or wait" columns={["Session", "Status", "Agent", ...(users ? ["User"] : []), "#Steps", "#Cost", "#Elapsed"]}>
       <tbody>
         {found.map(({ session, waits, since, queued }) => (
           <tr key={session.session_id}>
@@ -133,6 +134,10 @@ function Rows({ found, now }: { found: Live[]; now: number }) {
               </a>
             </th>
             <td>
+              <Status of={waits ? "paused" : "running"} />
+              {queued !== undefined && <span class="quiet"> place {queued} in the queue</span>}
+            </td>
+            <td>
               <Text of={session.active_agent || session.agent_type} length={24} />
             </td>
             {users && (
@@ -140,10 +145,6 @@ function Rows({ found, now }: { found: Live[]; now: number }) {
                 <Text of={session.user_id ?? "–"} length={24} />
               </td>
             )}
-            <td>
-              <Status of={waits ? "paused" : "running"} />
-              {queued !== undefined && <span class="quiet"> place {queued} in the queue</span>}
-            </td>
             <td class="number">{session.step_count.toLocaleString("en")}</td>
             <td class="number">{money(session.usage.cost_micros)}</td>
             <td class="number">{since === undefined ? "–" : seconds(Math.max(1, Math.round(now - since))).replace(/\.0 s$/, " s")}</td>

@@ -6,7 +6,7 @@ import { changeDraft, draftOf, draftPlace, keepAgent, lastAgent, type Outgoing }
 import { blankFields, FieldGroup, problemsIn, valueOf } from "./fields.tsx";
 import { refresh, sessions } from "./listing.ts";
 import { Empty, Icon, Problem, Text } from "./pieces.tsx";
-import { go, link } from "./route.ts";
+import { go, link, route } from "./route.ts";
 
 /** The address without the filters of the list, which may change while the service begins the run. */
 const place = () => location.hash.split("?")[0];
@@ -35,6 +35,11 @@ export function NewChat({ agent }: { agent: string | undefined }) {
     await start({ input }).catch((error: unknown) => setProblem(said(error)));
   };
   const parameters = parametersOf(found.find((one) => one.name === chosen));
+  // Whoever asked for a new chat writes next: without this, the letters would be shortcuts. On a phone it would open the keyboard.
+  const asked = route.value.view === "new";
+  useEffect(() => {
+    if (asked && matchMedia("(hover: hover)").matches) document.getElementById("composer")?.focus();
+  }, [asked, chosen]);
   return (
     <div class="newchat">
       <header class="bar slim">

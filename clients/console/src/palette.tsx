@@ -7,6 +7,7 @@ import { sessions } from "./listing.ts";
 import { Dialog, Problem, Text } from "./pieces.tsx";
 import { go, link } from "./route.ts";
 import type { ListedSession } from "./wire.ts";
+import "./palette.css";
 
 const PAUSE_MS = 150;
 const MOST = 8;

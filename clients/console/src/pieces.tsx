@@ -79,6 +79,7 @@ export function Empty({ title, children }: { title: string; children?: Component
 const PATHS: Record<string, string> = {
   close: "M6 6l12 12M18 6L6 18",
   plus: "M12 5v14M5 12h14",
+  copy: "M9 9h11v11H9zM15 9V4H4v11h5",
   back: "M15 5l-7 7 7 7",
   stop: "M7 7h10v10H7z",
   play: "M8 5.5v13l10.5-6.5z",
@@ -121,7 +122,7 @@ export function CopyLater({ of, label }: { of: () => string; label: string }) {
   const copy = () => navigator.clipboard.writeText(of()).then(() => setDone(true));
   return (
     <button class="small plain" onClick={() => void copy()} onBlur={() => setDone(false)} aria-label={label} title={label}>
-      {done ? "Copied" : "Copy"}
+      <Icon name="copy" /> {done ? "Copied" : "Copy"}
     </button>
   );
 }

@@ -126,7 +126,7 @@ export class OpenSession {
     } catch (error) {
       if (this.#closed) return;
       if (error instanceof HelixError && error.code === "timeout") return void this.#live(); // the service may come again
-      this.error.value = error instanceof HelixError && error.code === "session_not_found" ? "There is no such session here." : said(error);
+      this.error.value = error instanceof HelixError && error.code === "session_not_found" ? "This session does not exist" : said(error);
     }
   }
 

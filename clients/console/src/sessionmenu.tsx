@@ -1,7 +1,9 @@
-// What can be done with a whole session: rename it, save it as a page, delete it.
+// What can be done with a whole session: rename it, save it as a page, abort its run, delete it. On a phone also what the head has
+// no room for.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { said, service } from "./api.ts";
 import { count } from "./format.ts";
+import { actions } from "./keys.tsx";
 import { refresh } from "./listing.ts";
 import { Dialog, Icon, Problem, Text } from "./pieces.tsx";
 import { go, link } from "./route.ts";
@@ -9,7 +11,7 @@ import type { OpenSession } from "./session.ts";
 import { savePage } from "./sharedpage.ts";
 
 /** What a person asked for. Empty: nothing. */
-export type Asked = "" | "menu" | "rename" | "share" | "delete";
+export type Asked = "" | "menu" | "rename" | "share" | "abort" | "delete";
 
 interface Given {
   session: OpenSession;
@@ -31,13 +33,17 @@ export function SessionMenu({ session, asked, setAsked, onProblem, title }: Give
   }, [asked]);
   if (asked === "rename") return <Rename session={session} shown={title} onClose={close} />;
   if (asked === "delete") return <Delete session={session} title={title} onClose={close} />;
-  return asked === "menu" ? <Menu root={session.stored.value?.parent_session_id == null} choose={setAsked} /> : null;
+  if (asked === "abort") return <Abort session={session} onProblem={onProblem} onClose={close} />;
+  return asked === "menu" ? <Menu session={session} choose={setAsked} /> : null;
 }
 
-/** `root`: whether the session is no sub-agent's. Those go with the session that they work for. */
-function Menu({ root, choose }: { root: boolean; choose: (asked: Asked) => void }) {
+/** A sub-agent's session is not renamed or deleted alone: it goes with the session that it works for. */
+function Menu({ session, choose }: { session: OpenSession; choose: (asked: Asked) => void }) {
+  const { status, parent_session_id: above } = session.stored.value ?? {};
+  const root = above == null;
   const list = useRef<HTMLDivElement>(null);
-  const items = () => [...(list.current?.querySelectorAll("button") ?? [])];
+  const items = () => [...(list.current?.querySelectorAll("button") ?? [])].filter((one) => one.offsetParent !== null);
+  const act = (name: string) => (choose(""), actions.value[name]?.());
   useEffect(() => {
     const before = document.activeElement;
     items()[0]?.focus();
@@ -60,6 +66,14 @@ function Menu({ root, choose }: { root: boolean; choose: (asked: Asked) => void 
   };
   return (
     <div class="menu" role="menu" aria-label="Session" ref={list} onKeyDown={pressed}>
+      <button role="menuitem" tabIndex={-1} class="plain narrow-only" onClick={() => act("compare")}>
+        <Icon name="compare" /> Compare with…
+      </button>
+      {root && (
+        <button role="menuitem" tabIndex={-1} class="plain narrow-only" onClick={() => act("branch")}>
+          <Icon name="branch" /> Branch
+        </button>
+      )}
       {root && (
         <button role="menuitem" tabIndex={-1} class="plain" onClick={() => choose("rename")}>
           <Icon name="edit" /> Rename
@@ -68,6 +82,11 @@ function Menu({ root, choose }: { root: boolean; choose: (asked: Asked) => void 
       <button role="menuitem" tabIndex={-1} class="plain" onClick={() => choose("share")}>
         <Icon name="download" /> Save as a page
       </button>
+      {status === "running" && (
+        <button role="menuitem" tabIndex={-1} class="plain bad-text" onClick={() => choose("abort")}>
+          <Icon name="stop" /> Abort the run
+        </button>
+      )}
       {root && (
         <button role="menuitem" tabIndex={-1} class="plain bad-text" onClick={() => choose("delete")}>
           <Icon name="delete" /> Delete
@@ -118,6 +137,33 @@ function Rename({ session, shown, onClose }: { session: OpenSession; shown: stri
           </button>
         </div>
       </form>
+    </Dialog>
+  );
+}
+
+function Abort({ session, onProblem, onClose }: { session: OpenSession; onProblem: (problem: string) => void; onClose: () => void }) {
+  const abort = async () => {
+    onClose();
+    onProblem("");
+    try {
+      await service().abort(session.id, { reason: "aborted in the console" });
+      await session.refresh();
+      await refresh();
+    } catch (error) {
+      onProblem(said(error));
+    }
+  };
+  return (
+    <Dialog title="Abort this run?" onClose={onClose}>
+      <p>The run fails for good, with its sub-agents. A later message can continue the session. To stop it and resume it later, interrupt it.</p>
+      <div class="buttons">
+        <button class="danger" onClick={() => void abort()}>
+          Abort
+        </button>
+        <button autofocus onClick={onClose}>
+          Cancel
+        </button>
+      </div>
     </Dialog>
   );
 }

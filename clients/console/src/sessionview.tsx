@@ -38,7 +38,9 @@ export function SessionView({ id, tab, call }: { id: string; tab: Tab; call: str
     return (
       <Empty title={session.error.value}>
         <p>
-          <Text of={id} />
+          <code>
+            <Text of={id} />
+          </code>
         </p>
         <a class="button" href={link.home()}>
           All sessions
@@ -114,7 +116,6 @@ interface HeadGiven {
 function Head({ session, attempt, branch, onProblem }: HeadGiven) {
   const stored = session.stored.value;
   const title = titleOf(session);
-  const [sure, setSure] = useState(false);
   const [asked, setAsked] = useState<Asked>("");
   const status = stored?.status ?? "";
   const origin = stored?.forked_from?.["session_id"];
@@ -177,28 +178,23 @@ function Head({ session, attempt, branch, onProblem }: HeadGiven) {
       </div>
       <div class="bar-actions">
         {status === "running" && (
-          <button onClick={interrupt}>
+          <button onClick={interrupt} title="Stop the run. You can resume it from its last checkpoint.">
             <Icon name="stop" /> <span class="label">Interrupt</span>
           </button>
         )}
         {canGoOn && (
-          <button class="primary" onClick={goOn}>
+          <button class="primary" onClick={goOn} title="Continue from the last checkpoint">
             <Icon name={status === "failed" ? "again" : "play"} /> <span class="label">{status === "failed" ? "Retry" : "Resume"}</span>
           </button>
         )}
         {stored !== undefined && (
-          <a class="button" href={link.compare(session.id)} title="Compare with another run or session">
+          <a class="button wide-only" href={link.compare(session.id)} title="Compare with another run or session">
             <Icon name="compare" /> <span class="label">Compare with…</span>
           </a>
         )}
         {stored !== undefined && stored.parent_session_id === null && (
-          <button onClick={branch}>
+          <button class="wide-only" onClick={branch}>
             <Icon name="branch" /> <span class="label">Branch</span>
-          </button>
-        )}
-        {status === "running" && (
-          <button class="plain" onClick={() => setSure(true)}>
-            Abort
           </button>
         )}
         {stored !== undefined && (
@@ -218,17 +214,6 @@ function Head({ session, attempt, branch, onProblem }: HeadGiven) {
           </div>
         )}
       </div>
-      {sure && (
-        <Dialog title="Abort this run?" onClose={() => setSure(false)}>
-          <p>The run fails for good, with its sub-agents. A later message can continue the session.</p>
-          <form method="dialog" class="buttons">
-            <button class="danger" onClick={() => attempt(() => service().abort(session.id, { reason: "aborted in the console" }))}>
-              Abort
-            </button>
-            <button>Cancel</button>
-          </form>
-        </Dialog>
-      )}
     </header>
   );
 }

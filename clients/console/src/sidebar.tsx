@@ -3,7 +3,7 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { phase } from "./api.ts";
 import { ago, brief, count, money } from "./format.ts";
 import { extra } from "./extras.ts";
-import { chosen, inWords, type Wanted, want, wanted, wantText } from "./filters.ts";
+import { chosen, inWords, showView, type Wanted, want, wanted, wantText } from "./filters.ts";
 import { helpOpen, panelOpen } from "./keys.tsx";
 import { cursor, loaded, more, problem, sessions } from "./listing.ts";
 import { operator } from "./operator.ts";
@@ -18,7 +18,7 @@ const PRESETS: [string, Wanted][] = [
   ["Waiting", { ...NONE, waiting: "1" }],
   ["Running", { ...NONE, status: "running" }],
   ["Failed", { ...NONE, status: "failed" }],
-  ["Stopped", { ...NONE, status: "interrupted" }],
+  ["Interrupted", { ...NONE, status: "interrupted" }],
 ];
 const shownBy = ({ status, waiting }: Wanted): boolean =>
   (wanted.value.status ?? "") === status && (wanted.value.waiting ?? "") === waiting;
@@ -172,10 +172,20 @@ function List() {
           ))}
         </ul>
       </div>
-      {loaded.value && found.length === 0 && cursor.value === null && (
-        <p class="quiet pad">{wanted.value.text || chosen.value.length > 0 ? "No session fits." : "There are no sessions yet."}</p>
-      )}
+      {loaded.value && found.length === 0 && cursor.value === null && <None />}
       {(!loaded.value || cursor.value !== null) && <p class="quiet pad">Reading…</p>}
+    </div>
+  );
+}
+
+function None() {
+  if (!wanted.value.text && chosen.value.length === 0) return <p class="quiet pad">There are no sessions yet.</p>;
+  return (
+    <div class="pad none">
+      <p class="quiet">No session matches.</p>
+      <button class="small" onClick={() => showView("")}>
+        Clear search and filters
+      </button>
     </div>
   );
 }

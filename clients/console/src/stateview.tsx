@@ -26,7 +26,7 @@ export function StateView({ session }: { session: OpenSession }) {
       {history.problem.value && <p class="problem">{history.problem.value}</p>}
       <div class="split">
         <section class="card">
-          <h2>Now</h2>
+          <h2>Current state</h2>
           {Object.keys(state).length === 0 ? <p class="quiet">This session has no state.</p> : <Tree value={state} changed={changed} />}
         </section>
         <section class="card">

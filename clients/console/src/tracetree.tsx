@@ -279,8 +279,10 @@ function AttemptName({ attempt, several }: { attempt: Attempt; several: boolean 
       )}
       {gone && <span class="tag bad">discarded</span>}
       <small class="cut">
-        {attempt.usage !== null && tokens(attempt.usage)}
-        {attempt.first > attempt.from && ` · first words after ${seconds(attempt.first - attempt.from)}`}
+        {[
+          ...(attempt.usage === null ? [] : [tokens(attempt.usage)]),
+          ...(attempt.first > attempt.from ? [`first words after ${seconds(attempt.first - attempt.from)}`] : []),
+        ].join(" · ")}
       </small>
     </>
   );
@@ -329,7 +331,7 @@ function Figures({ row }: { row: Row }) {
     case "attempt":
       return (
         <>
-          {cost(row.attempt.usage?.cost_micros ?? 0)} {seconds(row.attempt.to - row.attempt.from)}
+          {cost(row.attempt.usage?.cost_micros ?? 0)} <span>{seconds(row.attempt.to - row.attempt.from)}</span>
         </>
       );
     case "call":
