@@ -32,7 +32,7 @@ const ACTIONS: Record<Kind, Action> = {
   tag: {
     name: "Tag",
     title: (n) => `Change the tags of ${count(n, "session")}`,
-    explain: "A session can be running. It has at most 50 tags.",
+    explain: "Sessions that are running can be tagged too. A session has at most 50 tags.",
     run: async (session, { add, remove }) => {
       const change = { add: add === "" ? [] : [add], remove: remove === "" ? [] : [remove] };
       const { tags } = await service().ask("change_tags", { session_id: session.session_id, ...change });
