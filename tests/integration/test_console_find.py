@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -130,6 +131,66 @@ async def test_several_sessions_are_stopped_and_deleted_each_with_its_result() -
         await dialog.get_by_role("button", name="Close").last.click()
         await page.get_by_role("button", name="Interrupted", exact=True).click()
         await titles(page, "Work on")
+
+
+async def test_several_sessions_are_tagged_by_keyboard_alone() -> None:
+    async with desk() as (browser, executor, _):
+        page = await browser.page()
+        await titles(page, *ALL)
+        await executor.change_tags("s1", add=[f"t{n}" for n in range(49)])
+        await page.keyboard.press("s")
+        for title in ("Work on", "Second of south", "First of north"):
+            await page.get_by_role("checkbox", name=f"Select {title}").press("Space")
+        bulk = page.get_by_role("region", name="Selected sessions")
+        await bulk.get_by_role("button", name="Tag").press("Enter")
+        dialog = page.get_by_role("dialog", name="Change the tags of 3 sessions")
+        await page.keyboard.type(" urgent")
+        await page.keyboard.press("Tab")
+        await page.keyboard.type("north")
+        await dialog.get_by_role("button", name="Tag").press("Enter")
+        await dialog.get_by_text("3 of 3 done, 1 refused").wait_for()
+        rows = dialog.get_by_role("listitem")
+        assert "the limit is 50" in await rows.filter(has_text="Second of south").inner_text()
+        assert "urgent" in await rows.filter(has_text="Work on").inner_text()
+        assert "north" not in await rows.filter(has_text="First of north").locator(".quiet").inner_text()
+        await page.keyboard.press("Escape")
+        assert (await executor.sessions.get("s0")).tags == ["urgent"] == (await executor.sessions.get("s4")).tags
+        await bulk.get_by_text("3 sessions selected").wait_for()
+        await bulk.get_by_role("button", name="Tag").press("Enter")
+        await dialog.get_by_label("Remove this tag").select_option(label="urgent (2)")
+        assert await serious_problems(page) == []
+        await page.keyboard.press("Escape")
+        await go(page, "?tag=urgent")
+        await titles(page, "Work on", "First of north")
+
+
+async def test_an_action_on_several_sessions_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, reached, goes_on = list[str](), asyncio.Event(), asyncio.Event()
+
+    async def slow(self: LocalExecutor, session_id: str, **changes: Any) -> list[str]:
+        begun.append(session_id)
+        if len(begun) == 4:  # as many as are under way at once
+            reached.set()
+        await goes_on.wait()
+        return await change(self, session_id, **changes)
+
+    change = LocalExecutor.change_tags
+    monkeypatch.setattr(LocalExecutor, "change_tags", slow)
+    async with desk() as (browser, executor, _):
+        page = await browser.page()
+        await titles(page, *ALL)
+        await page.keyboard.press("s")
+        await page.get_by_role("button", name="Select the 5 listed").click()
+        await page.get_by_role("region", name="Selected sessions").get_by_role("button", name="Tag").click()
+        await page.keyboard.type("late")
+        await page.keyboard.press("Enter")
+        await reached.wait()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_role("button", name="Stop here").click()
+        goes_on.set()
+        await dialog.get_by_text("Stopped: the others are as they were").wait_for()
+        tagged = [f"s{n}" for n in range(5) if "late" in (await executor.sessions.get(f"s{n}")).tags]
+        assert sorted(begun) == tagged and len(tagged) == 4
 
 
 async def test_what_runs_now_is_shown_and_kept_fresh() -> None:

@@ -393,3 +393,32 @@ async def test_a_slower_import_of_the_same_session_is_refused(exported: list[str
     async with LocalExecutor(store, blobs=blobs, clock=clock, model=model) as executor:
         await (await executor.execute(BOSS, "And now?", session_id=S)).result()
         assert model.seen == [[PHOTO, DOOR, PHOTO]]
+
+
+# --- several exports in one file ----------------------------------------------------------------------------------------
+
+
+async def test_a_file_with_several_exports_is_imported_session_by_session(
+    tmp_path: Path, helix: CommandLine, exported: list[str]
+) -> None:
+    async with LocalExecutor(tmp_path / "c.db", model=ScriptedModel(["Hello."])) as executor:
+        await (await executor.execute(agent("boss"), "Hello", session_id="other")).result()
+
+    def act() -> None:
+        assert helix("export", "other", "--to", "c.jsonl", "--db", "c.db").code == 0
+        both = [*exported, *(tmp_path / "c.jsonl").read_text().splitlines()]
+        (tmp_path / "both.jsonl").write_text("\n".join(both))
+        assert helix("import", "both.jsonl", "--db", "b.db").out == f"{S}\nother\n"
+        assert helix("import", "a.jsonl", "--db", "d.db").code == 0
+        again = helix("import", "both.jsonl", "--db", "d.db")
+        assert (again.code, again.out) == (2, "other\n"), "a session that exists does not keep the others out"
+        assert f"session {S!r} exists here" in again.err and "1 of 2 sessions are not imported" in again.err
+        assert helix("import", "both.jsonl", "--no-files", "--db", "e.db").out == f"{S}\nother\n"
+        (tmp_path / "cut.jsonl").write_text("\n".join(both[:-1]))
+        cut = helix("import", "cut.jsonl", "--db", "f.db")
+        assert (cut.code, cut.out) == (2, f"{S}\n") and "the export is incomplete" in cut.err
+        with pytest.raises(InvalidInputError, match="there is more after the end of the export"):
+            list(read_export(both).files or ())
+
+    await asyncio.to_thread(act)
+    assert await goes_on(tmp_path / "b.db") == [PHOTO, DOOR, PHOTO]

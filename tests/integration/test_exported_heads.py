@@ -71,6 +71,26 @@ async def test_a_page_of_rows_has_the_heads_that_it_names() -> None:
     assert sum(head in page for page in pages) > 1
 
 
+async def test_rows_are_returned_as_the_lines_of_an_export() -> None:
+    store = Counting()
+    export, _ = await exported(FIXED, store)
+    lines: dict[tuple[bool, str], str] = {}
+    async with opened(store) as (client, _):
+        for stream in (False, True):
+            cursor = None
+            while True:
+                asked: dict[str, Any] = {"session_id": S, "limit": 2, "after": cursor, "stream": stream, "lines": True}
+                page: dict[str, Any] = dict(await client.ask("read_rows", asked))
+                assert page["rows"] == [] == page["export"]["children"] == page["export"]["files"]
+                lines |= {(stream, one["sort"]): one["line"] for one in page["export"]["lines"]}
+                if (cursor := page["cursor"]) is None:
+                    break
+        head = page["export"]["head"]
+    read = read_export([head, *lines.values(), f'{{"end": true, "rows": {len(lines)}}}'])
+    assert sorted(lines.values()) == sorted([*export.lines()][1:-1])
+    assert {**read.header, "exported_at": 0} == {**export.header, "exported_at": 0}
+
+
 async def test_each_attempt_at_a_step_names_its_head() -> None:
     store = Counting()
     _, contexts = await exported(FIXED, store)

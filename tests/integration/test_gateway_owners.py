@@ -36,6 +36,7 @@ OF_A_SESSION: dict[str, dict[str, Any]] = {
     "read_rows": {"stream": True},
     "compact": {"focus": "rows"},
     "rename": {"title": "mine"},
+    "change_tags": {"add": ["mine"]},
     "upload": {"sha256": "0" * 64, "size": 1},
     "finish_upload": {"sha256": "0" * 64},
     "get_file": {"sha256": "0" * 64},

@@ -142,6 +142,15 @@ def compact(m: ProtocolMachine, rng: Random) -> None:
     m.after(then(rng))
 
 
+def change_tags(m: ProtocolMachine, rng: Random) -> None:
+    sid, tag = m.target(small(rng)), rng.choice("ab")
+    p, name = small(rng), rng.choice(["add", "remove"])
+    m.say(f"{name} tag of {sid} by {p}")
+    process = m.process(p)
+    process.do(process.executor.change_tags(sid, **{name: [tag]}))
+    m.after(then(rng))
+
+
 def rename(m: ProtocolMachine, rng: Random) -> None:
     sid, title = m.target(small(rng)), rng.choice(["", "a", "b"])
     p = small(rng)

@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from tests.properties.protocol_company import ProtocolMachine, machine_on
 from tests.properties.protocol_rights import VERBS, check_rights, done
-from tests.properties.protocol_walk import compact, hang, rename, walk
+from tests.properties.protocol_walk import change_tags, compact, hang, rename, walk
 from tests.support.rights import UPDATE
 
 from helix.adapters.aws import packing
@@ -121,12 +121,14 @@ def test_the_protocol_holds_where_workers_hang() -> None:
     assert len(parts) >= 10
 
 
-REQUESTS = ("ask_for_summary", "rename")
+REQUESTS = ("ask_for_summary", "rename", "change_tags")
+
+ALSO = [(40, compact), (40, rename), (40, change_tags)]
 
 
 def test_requests_of_people_cost_no_answer() -> None:
-    """Requests for summaries and titles come at any moment, also while a model is asked. The model fails to write each
-    summary."""
+    """Requests for summaries, titles and tags come at any moment, also while a model is asked. The model fails to write
+    each summary."""
     asked: list[str] = []
 
     def watch(machine: ProtocolMachine) -> None:
@@ -134,8 +136,8 @@ def test_requests_of_people_cost_no_answer() -> None:
 
     for seed in range(SEED, SEED + 6):
         try:
-            walk(seed, acts=ACTS, watch=watch, also=[(40, compact), (40, rename)])
+            walk(seed, acts=ACTS, watch=watch, also=ALSO)
         except BaseException as error:
-            error.add_note(f"walk({seed}, acts={ACTS}, watch=None, also=[(40, compact), (40, rename)]) finds it again")
+            error.add_note(f"walk({seed}, acts={ACTS}, also=ALSO) finds it again")
             raise
     assert min(asked.count(name) for name in REQUESTS) >= 10

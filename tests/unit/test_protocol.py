@@ -77,6 +77,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "read_rows": {"session_id": "s", "stream": True, "after": "s#1"},
     "compact": {"session_id": "s", "focus": "rows"},
     "rename": {"session_id": "s", "title": "Kettles"},
+    "change_tags": {"session_id": "s", "add": ["north"], "remove": ["south"]},
     "upload": {"sha256": "0" * 64, "size": 1, "media_type": "text/csv", "name": "a.csv", "session_id": "s"},
     "finish_upload": {"sha256": "0" * 64},
     "get_file": {"session_id": "s", "sha256": "0" * 64},
@@ -92,7 +93,7 @@ def body(**fields: Any) -> str:
 
 
 def test_every_action_has_a_model_and_an_example() -> None:
-    assert set(EXAMPLES) == ACTIONS and len(get_args(AnyRequest)) == 37
+    assert set(EXAMPLES) == ACTIONS and len(get_args(AnyRequest)) == 38
 
 
 @pytest.mark.parametrize("action", sorted(EXAMPLES))
@@ -182,6 +183,8 @@ def test_an_unknown_field_is_refused_by_name(action: str) -> None:
         (body(action="get_context", session_id="s", step=0), "step"),
         (body(action="compact", session_id="s", focus="x" * 1001), "focus"),
         (body(action="rename", session_id="s", title="x" * 1001), "title"),
+        (body(action="change_tags", session_id="s", add=[""]), "add.0"),
+        (body(action="change_tags", session_id="s", remove=["x"] * 51), "remove"),
         (body(action="upload", sha256="0" * 63, size=1), "sha256"),
         (body(action="upload", sha256="0" * 64, size=-1), "size"),
         (body(action="get_file", session_id="s", sha256="A" * 64), "sha256"),

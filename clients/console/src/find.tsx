@@ -1,15 +1,15 @@
-// The list's filters with the counts of the service, saved views, and actions on several sessions.
+// The list's filters with the counts of the service, and saved views.
 import { useEffect, useState } from "preact/hooks";
 import { said, service } from "./api.ts";
 import { type Name, requested, showView, STATUSES, TIMES, type Wanted, want, wanted } from "./filters.ts";
 import { count } from "./format.ts";
-import { cursor, more, refresh, sessions } from "./listing.ts";
 import { everybody } from "./operator.ts";
-import { Dialog, Problem, Text } from "./pieces.tsx";
+import { Problem, Text } from "./pieces.tsx";
 import { filters } from "./route.ts";
-import { select, selected, startSelecting } from "./selection.ts";
 import { removeView, saveView, views } from "./views.ts";
-import type { ListedSession, Results } from "./wire.ts";
+import type { Results } from "./wire.ts";
+
+export { Bulk } from "./bulk.tsx";
 
 type Facets = NonNullable<Results["list_sessions"]["facets"]>;
 type Counted = "agent" | "user" | "status" | "tag" | "tool" | "error";
@@ -167,128 +167,5 @@ function Views() {
       </form>
       <Problem of={problem} />
     </div>
-  );
-}
-
-// --- actions on several sessions ------------------------------------------------------------------------------------------
-
-type Kind = "stop" | "delete";
-const AT_ONCE = 4;
-const MOST = 500;
-
-const ACTIONS: Record<Kind, { title: (n: number) => string; explain: string; button: string; done: string; run: (id: string) => Promise<string> }> = {
-  stop: {
-    title: (n) => `Stop ${count(n, "session")}?`,
-    explain: "A run stops at the next possible point. It can be resumed.",
-    button: "Stop",
-    done: "Stopped",
-    run: async (id) => ((await service().interrupt(id)) ? "Asked to stop" : "Not running"),
-  },
-  delete: {
-    title: (n) => `Delete ${count(n, "session")}?`,
-    explain: "Their conversations, files and sub-agents' sessions are deleted for good. A session that is running is not deleted.",
-    button: "Delete",
-    done: "Deleted",
-    run: async (id) => ((await service().delete(id)) ? "Deleted" : "Already deleted"),
-  },
-};
-
-export function Bulk() {
-  const [kind, setKind] = useState<Kind | undefined>(undefined);
-  const chosen = [...selected.value.values()];
-  const all = sessions.value.slice(0, MOST);
-  const whole = all.length > 0 && all.every((one) => selected.value.has(one.session_id));
-  return (
-    <section class="bulk" aria-label="Selected sessions">
-      <p role="status">{count(chosen.length, "session")} selected</p>
-      <button class="small" onClick={() => select(all, !whole)}>
-        {whole ? "Select none" : `Select the ${all.length} listed`}
-      </button>
-      {cursor.value !== null && all.length < MOST && (
-        <button class="small plain" onClick={() => void more()}>
-          List more
-        </button>
-      )}
-      <button class="small" disabled={chosen.length === 0} onClick={() => setKind("stop")}>
-        Stop
-      </button>
-      <button class="small danger" disabled={chosen.length === 0} onClick={() => setKind("delete")}>
-        Delete
-      </button>
-      <button class="small plain" onClick={() => startSelecting(false)}>
-        Done
-      </button>
-      {kind !== undefined && <Confirm kind={kind} sessions={chosen} onClose={() => setKind(undefined)} />}
-    </section>
-  );
-}
-
-interface Outcome {
-  words: string;
-  failed: boolean;
-}
-
-/** Carry the action out on each session, a few at once. A failure of one does not stop the others. */
-async function carryOut(kind: Kind, all: readonly ListedSession[], note: (id: string, outcome: Outcome) => void): Promise<void> {
-  const left = all.map((session) => session.session_id);
-  const work = async () => {
-    for (let id = left.shift(); id !== undefined; id = left.shift()) {
-      try {
-        note(id, { words: await ACTIONS[kind].run(id), failed: false });
-      } catch (error) {
-        note(id, { words: said(error), failed: true });
-      }
-    }
-  };
-  await Promise.all(Array.from({ length: AT_ONCE }, work));
-}
-
-function Confirm({ kind, sessions: given, onClose }: { kind: Kind; sessions: ListedSession[]; onClose: () => void }) {
-  const [all] = useState(given); // the selection changes behind the dialog
-  const [outcomes, setOutcomes] = useState<ReadonlyMap<string, Outcome>>(new Map());
-  const [state, setState] = useState<"asks" | "works" | "done">("asks");
-  const action = ACTIONS[kind];
-  const failed = [...outcomes.values()].filter((one) => one.failed).length;
-  const start = async () => {
-    setState("works");
-    await carryOut(kind, all, (id, outcome) => {
-      setOutcomes((known) => new Map(known).set(id, outcome));
-      if (!outcome.failed) select(all.filter((one) => one.session_id === id), false);
-    });
-    setState("done");
-    await refresh();
-  };
-  return (
-    <Dialog title={action.title(all.length)} onClose={onClose}>
-      {state === "asks" && <p>{action.explain}</p>}
-      {state !== "asks" && (
-        <p role="status">
-          {outcomes.size} of {all.length} done{failed > 0 && `, ${failed} refused`}
-        </p>
-      )}
-      <ul class="bulk-list" tabIndex={0} aria-label="Sessions">
-        {all.map((session) => {
-          const outcome = outcomes.get(session.session_id);
-          return (
-            <li key={session.session_id}>
-              <Text of={session.title || session.session_id} length={60} />
-              <span class={outcome?.failed ? "bad-text" : "quiet"}>
-                <Text of={outcome?.words ?? (state === "works" ? "…" : "")} />
-              </span>
-            </li>
-          );
-        })}
-      </ul>
-      <div class="bar-actions">
-        {state === "asks" && (
-          <button class={kind === "delete" ? "danger" : "primary"} onClick={() => void start()}>
-            {action.button}
-          </button>
-        )}
-        <form method="dialog">
-          <button>{state === "done" ? "Close" : "Cancel"}</button>
-        </form>
-      </div>
-    </Dialog>
   );
 }

@@ -44,7 +44,7 @@ const KEYS: Command[] = [
   { key: "d", what: "Delete the session", run: () => actions.value["delete"]?.(), can: has("delete") },
   { key: "l", what: "Running now", run: () => go(link.live()) },
   { key: "v", what: "Filters and saved views", run: () => (panelOpen.value = !panelOpen.value) },
-  { key: "s", what: "Select sessions, to stop or delete them", run: () => startSelecting(!selecting.value) },
+  { key: "s", what: "Select sessions", run: () => startSelecting(!selecting.value) },
   { key: "x", what: "Select or deselect the session that is open", run: mark, can: () => selecting.value && inSession() },
   { key: "f", what: "Fleet, for operators", run: () => go(link.fleet()), can: () => operator.value },
   { key: "w", what: "Go to the next call that waits", run: () => nextWaiting()?.focus(), can: () => nextWaiting() !== undefined },

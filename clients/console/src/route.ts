@@ -1,5 +1,6 @@
 // Where the page is: #/sessions/ID/TAB, #/sessions/ID/chat/CALL, #/sessions/ID/timeline/CALL, #/compare/A/B/RUN-OF-A/RUN-OF-B,
-// #/new/AGENT, #/fleet/AGENT, #/live. Behind a ? are the filters of the list, which all links keep.
+// #/new/AGENT, #/fleet/AGENT, #/live. Behind a ? are the filters of the list, which all links keep, and what the trace shows, in
+// names that begin with `trace`, which links do not keep.
 import { signal } from "@preact/signals";
 
 export const TABS = ["chat", "timeline", "state", "cost"] as const;
@@ -45,18 +46,26 @@ function decoded(part: string): string {
   }
 }
 
-const behind = (hash: string): string => hash.split("?").slice(1).join("?");
+/** What is behind the ?: of the trace, or of the list. */
+const behind = (ofTrace: boolean): string => {
+  const all = new URLSearchParams(location.hash.split("?").slice(1).join("?"));
+  return new URLSearchParams([...all].filter(([name]) => name.startsWith("trace") === ofTrace)).toString();
+};
 
 export const route = signal<Route>(parse(location.hash));
 /** The filters of the list, as the address has them behind the ?. */
-export const filters = signal(behind(location.hash));
+export const filters = signal(behind(false));
+/** What the trace shows, as the address has it. */
+export const traced = signal(behind(true));
 addEventListener("hashchange", () => {
   route.value = parse(location.hash);
-  filters.value = behind(location.hash);
+  filters.value = behind(false);
+  traced.value = behind(true);
 });
 
-/** The address of the same view with other filters. */
-export const filtered = (to: string): string => `${(location.hash || "#/").split("?")[0]}${to === "" ? "" : `?${to}`}`;
+/** The address of the same view with other filters of the list. */
+export const filtered = (to: string, trace = traced.value): string =>
+  `${(location.hash || "#/").split("?")[0]}?${to}&${trace}`.replace("?&", "?").replace(/[?&]$/, "");
 
 /** Change the filters without an entry in the browser's history. */
 export function replaceFilters(to: string): void {

@@ -58,7 +58,7 @@ export function Sidebar() {
           <input
             id="search"
             type="search"
-            placeholder="Search sessions"
+            placeholder="Search titles, first messages"
             value={wanted.value.text ?? ""}
             onInput={(event) => wantText(event.currentTarget.value)}
           />

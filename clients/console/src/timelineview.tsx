@@ -8,10 +8,14 @@ import type { OpenSession } from "./session.ts";
 import { Detail } from "./stepdetail.tsx";
 import type { History } from "./history.ts";
 import { everything, type RunSpan, type Timeline } from "./timeline.ts";
-import { ALL, countsOf, type Filter, type Folds, pathTo, type Row, rowsOf, spanOf, stepTest } from "./tracerows.ts";
+import { show, shown, showQuietly } from "./traceaddress.ts";
+import { ALL, countsOf, type Filter, type Folds, isAll, pathTo, pathToRow, type Row, rowsOf, spanOf, stepTest } from "./tracerows.ts";
 import { bare, TraceTree } from "./tracetree.tsx";
 import { Strip, type Zoom, zoomed, windowOf } from "./zoom.tsx";
 import "./trace.css";
+
+/** The details follow the arrow keys at once, and the address a moment later: browsers refuse many changes of it. */
+const PAUSE_MS = 300;
 
 interface Given {
   session: OpenSession;
@@ -26,21 +30,23 @@ export function TimelineView({ session, branch, attempt, target }: Given) {
   useEffect(() => history.start(), [history]);
   const version = history.drawn.value;
   const { timeline } = history;
-  const [filter, setFilter] = useState<Filter>(ALL);
+  const { row: chosen, ...filter } = shown.value;
   const [folds, setFolds] = useState<Folds>({ all: undefined, keys: new Map() });
   const [selected, setSelected] = useState<string | undefined>(undefined);
-  const [opened, setOpened] = useState(false);
   const [entered, setEntered] = useState(0);
   useEffect(() => {
     if (entered > 0) document.querySelector<HTMLElement>(".trace-detail")?.focus({ preventScroll: true });
   }, [entered]);
   const [zoom, setZoom] = useState<Zoom | undefined>(undefined);
   const [top, setTop] = useState<string | undefined>(undefined);
-  const rows = useMemo(() => rowsOf(timeline, filter, folds), [timeline, version, filter, folds]);
-  const named = useTarget(timeline, target, version, (key, unfold) => {
+  const rows = useMemo(() => rowsOf(timeline, filter, folds), [timeline, version, shown.value, folds]);
+  const found = (key: string, unfold: string[]) => {
     setFolds(({ all, keys }) => ({ all, keys: new Map([...keys, ...unfold.map((one) => [one, true] as const)]) }));
     setSelected(key);
-  });
+  };
+  const named = useTarget(timeline, target, version, (key, unfold) => chosen === "" && found(key, unfold));
+  const choose = useChosen(timeline, chosen, version, found);
+  const opened = chosen !== "";
   const row = rows.find(({ key }) => key === selected);
   const run = row?.run ?? timeline.runs.find(({ id }) => id === top) ?? timeline.runs.at(-1);
   const rewind = (checkpoint: string) => attempt(() => begin("resume", { session_id: session.id, mode: "from_checkpoint", checkpoint_id: checkpoint }));
@@ -49,13 +55,13 @@ export function TimelineView({ session, branch, attempt, target }: Given) {
   const onZoom = (by: "in" | "out" | "all") => {
     if (run !== undefined) setZoom(by === "all" ? undefined : zoomed(run, zoom, by, middle(run, row, zoom)));
   };
-  const close = () => (setOpened(false), document.querySelector<HTMLElement>(".trace-tree")?.focus());
+  const close = () => (choose(""), document.querySelector<HTMLElement>(".trace-tree")?.focus());
   return (
     <div class="trace">
       {history.problem.value && <p class="problem">{history.problem.value}</p>}
       {timeline.runs.length === 0 && <p class="quiet pad">No run of this session is on its stream.</p>}
       {timeline.runs.length > 0 && (
-        <Toolbar history={history} version={version} filter={filter} setFilter={setFilter} rows={rows} onZoom={onZoom}>
+        <Toolbar history={history} version={version} filter={filter} rows={rows} onZoom={onZoom}>
           {(all) => setFolds({ all, keys: new Map() })}
         </Toolbar>
       )}
@@ -78,9 +84,9 @@ export function TimelineView({ session, branch, attempt, target }: Given) {
               zoom={zoom}
               target={named}
               fromEnd={!idle || history.isLong}
-              select={setSelected}
-              open={(key, enter) => (setSelected(key), setOpened(true), enter && setEntered(entered + 1))}
-              close={() => setOpened(false)}
+              select={(key) => (setSelected(key), opened && choose(key, true))}
+              open={(key, enter) => (setSelected(key), choose(key), enter && setEntered(entered + 1))}
+              close={() => choose("")}
               fold={(key, unfolded) => setFolds(({ all, keys }) => ({ all, keys: new Map(keys).set(key, unfolded) }))}
               onZoom={onZoom}
               onTop={({ id }) => setTop(id)}
@@ -117,26 +123,51 @@ function useTarget(timeline: Timeline, target: string | undefined, version: numb
   return key;
 }
 
+/** Show the row that the address has, once it is here, whenever the address gets another one. Returns what puts one there:
+ * `moving` by arrow keys, it replaces the one before, a moment later. */
+function useChosen(timeline: Timeline, chosen: string, version: number, found: (key: string, unfold: string[]) => void): (key: string, moving?: boolean) => void {
+  const [asked, done] = [useRef(""), useRef("")];
+  const pause = useRef<ReturnType<typeof setTimeout>>(undefined);
+  useEffect(() => () => clearTimeout(pause.current), []);
+  useEffect(() => {
+    if (done.current === chosen) return;
+    clearTimeout(pause.current); // one went elsewhere
+    const unfold = chosen === "" ? [] : pathToRow(timeline, chosen);
+    if (unfold === undefined && asked.current === chosen) return;
+    asked.current = chosen;
+    if (unfold !== undefined) done.current = chosen;
+    if (chosen !== "") found(chosen, unfold ?? []); // not the one before, while it is not here
+  }, [timeline, chosen, version]);
+  return (key, moving = false) => {
+    clearTimeout(pause.current);
+    const put = (how: typeof show) => {
+      asked.current = done.current = key;
+      how({ row: key });
+    };
+    if (moving) pause.current = setTimeout(() => put(showQuietly), PAUSE_MS);
+    else if (key !== chosen) put(show);
+  };
+}
+
 interface ToolbarGiven {
   history: History;
   version: number;
   filter: Filter;
-  setFilter: (filter: Filter) => void;
   rows: Row[];
   onZoom: (by: "in" | "out" | "all") => void;
   /** Folds and unfolds all. */
   children: (unfolded: boolean) => void;
 }
 
-function Toolbar({ history, version, filter, setFilter, rows, onZoom, children: foldAll }: ToolbarGiven) {
+function Toolbar({ history, version, filter, rows, onZoom, children: foldAll }: ToolbarGiven) {
   const { timeline } = history;
   const steps = useMemo(() => everything(timeline.runs.flatMap((run) => run.steps)), [timeline, version]);
   const { problems, tools } = useMemo(() => countsOf(steps), [steps]);
   const roots = timeline.runs.flatMap((run) => run.steps);
-  const fitting = filter.which === "all" ? roots.length : roots.filter(stepTest(roots, filter)).length;
+  const fitting = isAll(filter) ? roots.length : roots.filter(stepTest(roots, filter)).length;
   const reading = history.reading.value;
   const chip = (which: Filter["which"], words: string, title: string, enabled = true) => (
-    <button class="chip" aria-pressed={filter.which === which} disabled={!enabled} title={title} onClick={() => setFilter({ which, tool: "" })}>
+    <button class="chip" aria-pressed={which === "all" ? isAll(filter) : filter.which === which} disabled={!enabled} title={title} onClick={() => show(which === "all" ? ALL : { which })}>
       {words}
     </button>
   );
@@ -144,26 +175,30 @@ function Toolbar({ history, version, filter, setFilter, rows, onZoom, children: 
     <div class="trace-tools">
       <div class="filters" role="group" aria-label="Show">
         {chip("all", "All", "All steps")}
-        {chip("problems", `Errors ${problems.toLocaleString("en")}`, "Steps with a failed call or a discarded attempt", problems > 0 || filter.which === "problems")}
+        {chip("errors", `Errors ${problems.toLocaleString("en")}`, "Steps with a failed call or a discarded attempt", problems > 0 || filter.which === "errors")}
         {chip("slow", "Slow", "The slowest 5 % of the steps")}
         {chip("expensive", "Expensive", "The most expensive 5 % of the steps")}
-        {tools.size > 0 && (
-          <select
-            aria-label="Tool"
-            value={filter.which === "tools" ? filter.tool : ""}
-            onChange={(event) => setFilter(event.currentTarget.value === "" ? ALL : { which: "tools", tool: event.currentTarget.value })}
-          >
+        {(tools.size > 0 || filter.tool !== "") && (
+          <select aria-label="Tool" value={filter.tool} onChange={(event) => show({ tool: event.currentTarget.value })}>
             <option value="">Any tool</option>
-            {[...tools].sort().map(([name, calls]) => (
+            {[...(tools.has(filter.tool) || filter.tool === "" ? tools : [...tools, [filter.tool, 0] as const])].sort().map(([name, calls]) => (
               <option key={name} value={name}>
                 {bare(name)} ({calls.toLocaleString("en")})
               </option>
             ))}
           </select>
         )}
+        <input
+          type="search"
+          aria-label="Search the trace"
+          placeholder="Search steps"
+          title="Searches names, errors, and the beginnings of arguments and texts"
+          value={filter.text}
+          onInput={(event) => showQuietly({ text: event.currentTarget.value })}
+        />
       </div>
       <p class="quiet trace-count" aria-live="polite">
-        {filter.which === "all" ? count(roots.length, "step") : `${fitting.toLocaleString("en")} of ${count(roots.length, "step")}`}
+        {isAll(filter) ? count(roots.length, "step") : `${fitting.toLocaleString("en")} of ${count(roots.length, "step")}`}
         {reading !== undefined && (
           <span class="trace-reading"> · the newest; earlier ones are being read: {Math.floor((100 * reading.read) / Math.max(1, reading.all))} %</span>
         )}

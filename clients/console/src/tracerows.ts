@@ -19,12 +19,16 @@ export interface Gap {
   to: number | undefined;
 }
 
+export const WHICH = ["all", "errors", "slow", "expensive"] as const;
 export interface Filter {
-  which: "all" | "problems" | "slow" | "expensive" | "tools";
-  /** The name of the tool or sub-agent, for `tools`. Empty: any. */
+  which: (typeof WHICH)[number];
+  /** The name of the tool or sub-agent that a step calls. Empty: any. */
   tool: string;
+  /** Words that are in a step. */
+  text: string;
 }
-export const ALL: Filter = { which: "all", tool: "" };
+export const ALL: Filter = { which: "all", tool: "", text: "" };
+export const isAll = ({ which, tool, text }: Filter): boolean => which === "all" && tool === "" && text.trim() === "";
 export interface Folds {
   /** Whether steps and sub-agents are unfolded; `undefined`: as many as fit. */
   all: boolean | undefined;
@@ -40,15 +44,35 @@ const FEW = 40;
 const keyOfStep = (step: StepSpan): string => `s ${step.run.id} ${step.session} ${step.step}`;
 const keyOfCall = (step: StepSpan, call: CallSpan): string => `c ${step.run.id} ${step.session} ${call.id}`;
 
-/** A test for the steps that the filter lets through. */
-export function stepTest(steps: readonly StepSpan[], { which, tool }: Filter): (step: StepSpan) => boolean {
-  if (which === "all") return () => true;
-  if (which === "problems") return (step) => step.problems > 0;
-  if (which === "tools") return (step) => step.calls.some((call) => tool === "" || call.name === tool) || step.below.some(stepTest([], { which, tool }));
-  const measure = which === "slow" ? lasted : (step: StepSpan) => step.cost;
+type Test = (step: StepSpan) => boolean;
+
+/** A test for the steps that the filter lets through. Slow and expensive ones are those of all steps. */
+export function stepTest(steps: readonly StepSpan[], { which, tool, text }: Filter): Test {
+  const words = text.toLowerCase().split(/\s+/).filter((word) => word !== "");
+  const tests: Test[] = [];
+  if (which === "errors") tests.push((step) => step.problems > 0);
+  else if (which !== "all") tests.push(among(steps, which === "slow" ? lasted : (step) => step.cost));
+  if (tool !== "") tests.push(within((step) => step.calls.some((call) => call.name === tool)));
+  if (words.length > 0) tests.push(within((step) => hasWords(step, words)));
+  return (step) => tests.every((test) => test(step));
+}
+
+/** Whether the step passes the test, or one of a sub-agent that it called. */
+const within = (test: Test): Test => (step) => test(step) || step.below.some(within(test));
+
+/** A test for the largest of the steps. */
+function among(steps: readonly StepSpan[], measure: (step: StepSpan) => number): Test {
   const found = steps.map(measure).sort((one, other) => other - one);
   const least = found[Math.max(0, Math.ceil(found.length * SHARE) - 1)] ?? 0;
   return (step) => measure(step) >= least && measure(step) > 0;
+}
+
+/** Whether each word is in what the page has read of the step: names, errors, and the beginnings of arguments and texts. */
+function hasWords(step: StepSpan, words: readonly string[]): boolean {
+  const calls = step.calls.flatMap(({ name, args, error }) => [name, args, error]);
+  const attempts = step.attempts.flatMap(({ model, text, why }) => [model, text, why]);
+  const all = [`step ${step.step}`, step.agent, ...calls, ...attempts, ...step.views.map(({ text }) => text)].join("\n").toLowerCase();
+  return words.every((word) => all.includes(word));
 }
 
 export const lasted = (step: StepSpan): number => {
@@ -75,16 +99,17 @@ export function countsOf(steps: readonly StepSpan[]): Counts {
 export function rowsOf(timeline: Timeline, filter: Filter, folds: Folds): Row[] {
   const steps = timeline.runs.flatMap((run) => run.steps);
   const fits = stepTest(steps, filter);
-  const open = folds.all ?? (steps.length <= FEW || (filter.which !== "all" && steps.filter(fits).length <= FEW));
+  const every = isAll(filter);
+  const open = folds.all ?? (steps.length <= FEW || (!every && steps.filter(fits).length <= FEW));
   const rows: Row[] = [];
   for (const [n, run] of timeline.runs.entries()) {
-    const fitting = filter.which === "all" ? run.steps : run.steps.filter(fits);
-    if (filter.which !== "all" && fitting.length === 0) continue;
-    if (filter.which === "all") rows.push(...gapsBefore(run, timeline.runs[n - 1]));
+    const fitting = every ? run.steps : run.steps.filter(fits);
+    if (!every && fitting.length === 0) continue;
+    if (every) rows.push(...gapsBefore(run, timeline.runs[n - 1]));
     const unfolded = folds.keys.get(`r ${run.id}`) ?? true;
     rows.push({ key: `r ${run.id}`, kind: "run", level: 1, run, unfolded: run.steps.length === 0 ? undefined : unfolded });
     if (!unfolded) continue;
-    if (run.queued !== undefined && filter.which === "all") {
+    if (run.queued !== undefined && every) {
       const [from, to] = run.queued;
       rows.push({ key: `q ${run.id}`, kind: "gap", level: 2, run, unfolded: undefined, why: "queue", from, to });
     }
@@ -142,6 +167,16 @@ export function pathTo(timeline: Timeline, callId: string): { key: string; unfol
     if (found !== undefined) return found;
   }
   return undefined;
+}
+
+/** The rows to unfold so that the row with this key is shown. `undefined`: there is no such row. */
+export function pathToRow(timeline: Timeline, key: string): string[] | undefined {
+  const rows = rowsOf(timeline, ALL, { all: true, keys: new Map() });
+  const index = rows.findIndex((row) => row.key === key);
+  if (index < 0) return undefined;
+  const unfold: string[] = [];
+  for (let n = parentOf(rows, index); n >= 0; n = parentOf(rows, n)) unfold.push(rows[n]?.key ?? "");
+  return unfold;
 }
 
 /** How many calls of the step were under way at once at most. */

@@ -1622,6 +1622,7 @@ export interface Requests {
   authenticate: Authenticate;
   branch: Branch;
   change_budget: ChangeBudget;
+  change_tags: ChangeTags;
   clone: Clone;
   compact: Compact;
   compare: Compare;
@@ -1816,6 +1817,39 @@ export interface ChangeBudget {
    * The new limit, in the budget's unit: US dollars or tokens.
    */
   limit: number;
+  /**
+   * The version of the protocol.
+   */
+  v: 1;
+}
+/**
+ * Add and remove tags of a session. Idempotent, and without any effect on a run. Result: `{"tags"}`, as stored.
+ */
+export interface ChangeTags {
+  /**
+   * The name of this action.
+   */
+  action: "change_tags";
+  /**
+   * The tags to add, of at most 256 characters on one line each. A session has at most 50.
+   *
+   * @maxItems 50
+   */
+  add?: string[];
+  /**
+   * The client's id for the request. The reply or error repeats it.
+   */
+  id: string;
+  /**
+   * The tags to remove first. Tags that the session does not have are ignored.
+   *
+   * @maxItems 50
+   */
+  remove?: string[];
+  /**
+   * The session that the request is about.
+   */
+  session_id: string;
   /**
    * The version of the protocol.
    */
@@ -2516,7 +2550,7 @@ export interface Ping {
 /**
  * Read a page of the stored rows of a session, or of its stream.
  *
- * Result: `{"rows", "cursor"}`. Each row is `[sort, value]`.
+ * Result: `{"rows", "cursor"}`. Each row is `[sort, value]`. With `lines`, the result has them in `export` instead.
  */
 export interface ReadRows {
   /**
@@ -2535,6 +2569,10 @@ export interface ReadRows {
    * The maximum number of rows on the page.
    */
   limit?: number;
+  /**
+   * Whether to return the rows as lines of an export, which keep each number as it is stored.
+   */
+  lines?: boolean;
   /**
    * The session that the request is about.
    */
@@ -2985,6 +3023,7 @@ export interface Replies {
   authenticate: Authenticated;
   branch: Copied;
   change_budget: BudgetChanged;
+  change_tags: TagsChanged;
   clone: Copied;
   compact: Nothing;
   compare: Comparison;
@@ -3102,6 +3141,15 @@ export interface BudgetChanged {
    * The unit of `limit`: US dollars or tokens.
    */
   unit: "usd" | "tokens";
+}
+/**
+ * The result of `change_tags`.
+ */
+export interface TagsChanged {
+  /**
+   * The session's tags as stored.
+   */
+  tags: string[];
 }
 /**
  * The result of `compare`.
@@ -4804,7 +4852,7 @@ export interface SessionState {
    */
   stream_id: string;
   /**
-   * The tags that the session was created with.
+   * The session's tags.
    */
   tags: string[];
   /**
@@ -5431,7 +5479,7 @@ export interface ListedSession {
    */
   stream_id: string;
   /**
-   * The tags that the session was created with.
+   * The session's tags.
    */
   tags: string[];
   /**
@@ -5474,9 +5522,47 @@ export interface RowPage {
    */
   cursor: string | null;
   /**
+   * With `lines`, the rows as lines of an export, and `rows` is empty. None without.
+   */
+  export: ExportPage | null;
+  /**
    * A page of stored rows, sorted by key. Each row is `[sort, value]`: its sort key and its JSON value. Request heads (`q#<id>`) that all sessions share are included beside the rows that name them, so two pages may have the same one.
    */
   rows: [unknown, unknown][];
+}
+/**
+ * A page of rows as lines of an export.
+ */
+export interface ExportPage {
+  /**
+   * The sub-agents' sessions that these rows name.
+   */
+  children: string[];
+  /**
+   * The hashes of the stored files that these rows name.
+   */
+  files: string[];
+  /**
+   * The first line of an export of this session.
+   */
+  head: string;
+  /**
+   * The rows. Request heads that several pages have belong into an export once.
+   */
+  lines: ExportLine[];
+}
+/**
+ * A row as a line of an export.
+ */
+export interface ExportLine {
+  /**
+   * The JSON text of the line, in ASCII.
+   */
+  line: string;
+  /**
+   * The sort key of the row.
+   */
+  sort: string;
 }
 /**
  * The result of `read_stream`.

@@ -146,7 +146,7 @@ class SessionState(Record):
     user_id: str | None = None
     """The owner of the session. None if it was made without a user."""
     tags: list[str] = Field(default_factory=list)
-    """The tags that the session was created with."""
+    """The session's tags."""
     metadata: JsonObject = Field(default_factory=dict)
     """The metadata that the session was created with."""
     title: str = ""

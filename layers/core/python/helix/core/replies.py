@@ -35,6 +35,7 @@ from helix.core.session_replies import (
     RowPage,
     SessionFound,
     SessionList,
+    TagsChanged,
 )
 from helix.core.wire import Kind
 
@@ -195,6 +196,7 @@ REPLIES: Final[Mapping[str, type[Record]]] = {
     "read_rows": RowPage,
     "compact": Nothing,
     "rename": Renamed,
+    "change_tags": TagsChanged,
     "branch": Copied,
     "clone": Copied,
     "delete": Deleted,

@@ -19,6 +19,7 @@ from helix.core.request_fields import BaseRequest, Id, SessionId, SessionRequest
 from helix.core.run_requests import Abort, AnswerAction, Interrupt, ReportCall, Resume, Retry, Run, Withdraw
 from helix.core.session_requests import (
     Branch,
+    ChangeTags,
     Clone,
     Compact,
     Compare,
@@ -136,6 +137,7 @@ AnyRequest: TypeAlias = (
     | ReadRows
     | Compact
     | Rename
+    | ChangeTags
     | Branch
     | Clone
     | Delete

@@ -138,7 +138,7 @@ class ListedSession(PartialReply):
     user_id: str | None
     """The owner of the session. None if it was made without a user."""
     tags: list[str]
-    """The tags that the session was created with."""
+    """The session's tags."""
     metadata: JsonObject
     """The metadata that the session was created with."""
     lease_expires: float
@@ -295,6 +295,28 @@ class ExecutionsFound(Record):
     """The address of these log groups in the AWS console. None without a stage or a known console."""
 
 
+class ExportLine(Record):
+    """A row as a line of an export."""
+
+    sort: str
+    """The sort key of the row."""
+    line: str
+    """The JSON text of the line, in ASCII."""
+
+
+class ExportPage(Record):
+    """A page of rows as lines of an export."""
+
+    head: str
+    """The first line of an export of this session."""
+    lines: list[ExportLine]
+    """The rows. Request heads that several pages have belong into an export once."""
+    children: list[str]
+    """The sub-agents' sessions that these rows name."""
+    files: list[str]
+    """The hashes of the stored files that these rows name."""
+
+
 class RowPage(Record):
     """The result of `read_rows`."""
 
@@ -304,6 +326,8 @@ class RowPage(Record):
     one."""
     cursor: str | None
     """The value of `after` for the next page. None on the last page."""
+    export: ExportPage | None = None
+    """With `lines`, the rows as lines of an export, and `rows` is empty. None without."""
 
 
 class Renamed(Record):
@@ -311,6 +335,13 @@ class Renamed(Record):
 
     title: str
     """The title as stored. Empty if the session has none."""
+
+
+class TagsChanged(Record):
+    """The result of `change_tags`."""
+
+    tags: list[str]
+    """The session's tags as stored."""
 
 
 class Copied(Record):

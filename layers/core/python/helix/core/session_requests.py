@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -197,7 +197,7 @@ class GetExecutions(SessionRequest):
 class ReadRows(SessionRequest):
     """Read a page of the stored rows of a session, or of its stream.
 
-    Result: `{"rows", "cursor"}`. Each row is `[sort, value]`.
+    Result: `{"rows", "cursor"}`. Each row is `[sort, value]`. With `lines`, the result has them in `export` instead.
     """
 
     action: Literal["read_rows"]
@@ -208,6 +208,8 @@ class ReadRows(SessionRequest):
     """The `cursor` of the previous page. None for the first page."""
     limit: Limit = PAGE
     """The maximum number of rows on the page."""
+    lines: bool = False
+    """Whether to return the rows as lines of an export, which keep each number as it is stored."""
 
 
 class Compact(SessionRequest):
@@ -227,6 +229,20 @@ class Rename(SessionRequest):
     """The name of this action."""
     title: Annotated[str, Field(max_length=1000)]
     """The title, of at most 120 characters on one line. Empty: the title is removed."""
+
+
+Tag: TypeAlias = Annotated[str, Field(min_length=1, max_length=1000)]
+
+
+class ChangeTags(SessionRequest):
+    """Add and remove tags of a session. Idempotent, and without any effect on a run. Result: `{"tags"}`, as stored."""
+
+    action: Literal["change_tags"]
+    """The name of this action."""
+    add: list[Tag] = Field(default_factory=list, max_length=50)
+    """The tags to add, of at most 256 characters on one line each. A session has at most 50."""
+    remove: list[Tag] = Field(default_factory=list, max_length=50)
+    """The tags to remove first. Tags that the session does not have are ignored."""
 
 
 class _Copy(SessionRequest):

@@ -138,7 +138,7 @@ class SessionIdentity(Stored):
     user_id: str | None = None
     """The user who owns the session. None if it was created without a user."""
     tags: list[str] = Field(default_factory=list)
-    """The tags that the session was created with. Sub-agents inherit them."""
+    """The session's tags. A sub-agent's session begins with those of the session that it works for."""
     metadata: JsonObject = Field(default_factory=dict)
     """The metadata that the session was created with. Sub-agents inherit it."""
     title: str = ""

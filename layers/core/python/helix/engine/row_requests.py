@@ -1,5 +1,5 @@
 """Requests of people that are a value in the session's row: a summary of the conversation (docs/protocol.md#views), and
-the session's title.
+the session's title and tags.
 
 Law: a request starts no run, needs no claim and calls no model. It bumps the version, so the next write of a worker that
 is buying a step is refused. That worker reads the row again. If only requests were added, it writes its answer on top. A
@@ -8,7 +8,7 @@ request never causes an answer to be bought twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from helix.core.errors import InvalidInputError, SessionNotFoundError
@@ -23,6 +23,8 @@ from helix.services.session_index import moved_put
 
 MOST_FOCUS = 1_000
 """The maximum length of a summary's focus, in characters."""
+MOST_TAGS, LONGEST_TAG = 50, 256
+"""The maximum number of tags of a session, and the maximum length of one in characters."""
 
 
 def check_focus(focus: str) -> None:
@@ -66,6 +68,32 @@ async def rename(engine: Engine, session_id: str, title: str) -> str:
     return title
 
 
+def _clean_tag(tag: str) -> str:
+    check_text(tag, "a tag")
+    tag = " ".join(tag.split())
+    if not 0 < len(tag) <= LONGEST_TAG:
+        raise InvalidInputError(f"a tag must have 1 to {LONGEST_TAG} characters; {tag[:40]!r} has {len(tag)}")
+    return tag
+
+
+async def change_tags(engine: Engine, session_id: str, add: Collection[str], remove: Collection[str]) -> list[str]:
+    """Remove tags of the session and add others, and return its tags as stored. A tag in both is kept. Raises
+    `SessionNotFoundError`, and `InvalidInputError` if the session would have too many."""
+    added, tags = [_clean_tag(tag) for tag in add], list[str]()
+
+    def change(session: SessionRow) -> Mapping[str, Any] | None:
+        tags[:] = [tag for tag in session.tags if tag not in remove]
+        tags.extend(tag for tag in dict.fromkeys(added) if tag not in tags)
+        if len(tags) > max(MOST_TAGS, len(session.tags)):
+            raise InvalidInputError(
+                f"session {session_id!r} would have {len(tags)} tags; the limit is {MOST_TAGS}: remove some of its tags"
+            )
+        return None if session.tags == tags else {"tags": tags}
+
+    await _request(engine, "change_tags", session_id, change)
+    return tags
+
+
 async def _request(
     engine: Engine, name: str, session_id: str, change: Callable[[SessionRow], Mapping[str, Any] | None]
 ) -> None:
@@ -80,7 +108,7 @@ async def _request(
             return
         changes = {**fields, "version": session.version + 1, "updated_at": engine.clock.now()}
         writes: list[Operation] = [Update(session_key(session_id), set=changes, when=as_claimed(session))]
-        if "title" in fields and session.parent is None:
+        if not fields.keys().isdisjoint(("title", "tags")) and session.parent is None:
             writes.append(moved_put(session.model_copy(update=changes)))
         if await commit(engine, name, writes, no_outcome_check):
             return
@@ -99,4 +127,4 @@ def _without_request(session: SessionRow) -> dict[str, object]:
     context = session.context.model_copy(update={"asked": None})
     claim = None if session.claim is None else session.claim.model_copy(update={"deadline": DEAD})
     changes = {"version": 0, "updated_at": 0, "lease_expires": 0, "context": context, "claim": claim, "title": ""}
-    return session.model_copy(update=changes).dump()
+    return session.model_copy(update={**changes, "tags": []}).dump()

@@ -26,7 +26,7 @@ from helix.core.initial import AgentInput
 from helix.core.json import JsonObject, dumps
 from helix.core.requests import Subscribe, Unsubscribe
 from helix.core.run_requests import Abort, AnswerAction, Interrupt, ReportCall, Resume, Retry, Run, Withdraw
-from helix.core.session_requests import Branch, Clone, Compact, Delete, Rename
+from helix.core.session_requests import Branch, ChangeTags, Clone, Compact, Delete, Rename
 from helix.core.session_row import SessionRow
 from helix.core.wire import StreamMessage
 from helix.gateway.backend import Backend, check_root
@@ -301,6 +301,11 @@ async def compact(backend: Backend, caller: Connection, request: Compact) -> Jso
 async def rename(backend: Backend, caller: Connection, request: Rename) -> JsonObject:
     check_root(await backend.get_owned(caller.principal, request.session_id))
     return {"title": await backend.executor.rename(request.session_id, request.title)}
+
+
+async def change_tags(backend: Backend, caller: Connection, request: ChangeTags) -> JsonObject:
+    check_root(await backend.get_owned(caller.principal, request.session_id))
+    return {"tags": [*await backend.executor.change_tags(request.session_id, add=request.add, remove=request.remove)]}
 
 
 # --- following --------------------------------------------------------------------------------------------------------

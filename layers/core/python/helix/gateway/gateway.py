@@ -22,6 +22,7 @@ from helix.core.requests import AnyRequest, Authenticate, Ping, ReadStream, Subs
 from helix.core.run_requests import Abort, AnswerAction, Interrupt, ReportCall, Resume, Retry, Run, Withdraw
 from helix.core.session_requests import (
     Branch,
+    ChangeTags,
     Clone,
     Compact,
     Compare,
@@ -211,6 +212,7 @@ ACTS: Final[dict[type[AnyRequest], Act]] = {
     ReadRows: reads.read_rows,
     Compact: actions.compact,
     Rename: actions.rename,
+    ChangeTags: actions.change_tags,
     Branch: actions.copy,
     Clone: actions.copy,
     Delete: actions.delete,

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from helix._log import get_logger
+from helix._version import __version__
 from helix.core.agents import AnyAgent
 from helix.core.comparison import compare_sides
 from helix.core.errors import AgentNotFoundError
@@ -35,12 +36,13 @@ from helix.core.signatures import parameters_of
 from helix.engine.runs.admission import in_line
 from helix.gateway.backend import Backend
 from helix.gateway.connections import Connection
-from helix.ports.state_store import StateStore
+from helix.ports.state_store import Key, Row, StateStore
 from helix.runtime.handle import ended_by, find_run, result_of
 from helix.services.request_heads import head_value, shared_heads
 from helix.sessions.comparing import read_side
 from helix.sessions.diffs import diff_points
-from helix.sessions.exports import KINDS
+from helix.sessions.export_files import named_files
+from helix.sessions.exports import KINDS, children_of, head_line, row_line
 from helix.sessions.search import find_sessions
 from helix.stream.reader import read_page
 
@@ -244,4 +246,15 @@ async def read_rows(backend: Backend, caller: Connection, request: ReadRows) -> 
     if not request.stream:
         shown = await _with_shared_heads(backend.executor.store, shown)
     more = last is not None and (len(rows) == request.limit or last != rows[-1].key.sort)
-    return {"rows": shown, "cursor": last if more else None}
+    page: JsonObject = {"rows": shown, "cursor": last if more else None}
+    if not request.lines:
+        return page
+    exported = [Row(Key(table, partition, sort), value) for sort, value in shown]
+    about = {"helix": __version__, "session_id": row.session_id, "agent_type": row.agent_type, "user_id": row.user_id}
+    export: JsonObject = {
+        "head": head_line({**about, "exported_at": backend.clock.now()}),
+        "lines": [{"sort": key.sort, "line": row_line(key, value)} for key, value in exported],
+        "children": [*children_of(exported)],
+        "files": [*named_files(exported)],
+    }
+    return {**page, "rows": [], "export": export}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 
 from helix.core.agents import AnyAgent
@@ -19,7 +19,7 @@ from helix.engine.claims.confirm import wake_parents
 from helix.engine.claims.elsewhere import end_call, prolong_call
 from helix.engine.engine import Engine
 from helix.engine.inbox import show_waiting, withdraw
-from helix.engine.row_requests import ask_for_summary, rename
+from helix.engine.row_requests import ask_for_summary, change_tags, rename
 from helix.engine.runs.ends import abort, interrupt
 from helix.engine.runs.housekeeping import name_checkpoint
 from helix.runtime.agent_models import Agents
@@ -126,6 +126,14 @@ class SessionVerbs(ABC):
         """Give the session a title of at most 120 characters, at any time, and return it as stored: on one line. A run that
         works is not disturbed. An empty title removes it; the session then has that of its first message again."""
         return await rename(self.engine, session_id, title)
+
+    async def change_tags(
+        self, session_id: str, *, add: Collection[str] = (), remove: Collection[str] = ()
+    ) -> list[str]:
+        """Remove tags of the session and add others, at any time, and return its tags as stored. A run that works is not
+        disturbed. Sub-agents that start later inherit the tags. Raises `InvalidInputError` for more than 50 tags, and for
+        one of more than 256 characters."""
+        return await change_tags(self.engine, session_id, add, remove)
 
     async def branch(
         self, from_session_id: str, checkpoint_id: str | None = None, *, session_id: str | None = None

@@ -5,7 +5,8 @@
     {"file": {"sha256", "media_type", "size"}, "data": "<base64>"}       one line for each file, only in format 2
     {"end": true, "rows": <how many>, "files": <how many>}
 
-An export without files has format 1, which versions of Helix without files read too. They refuse format 2.
+An export without files has format 1, which versions of Helix without files read too. They refuse format 2. A file may
+have several exports, one after the other.
 
 Law: an export is checked before a row of it is written. Its files are read and checked one at a time, because together
 they may be larger than the memory.
@@ -14,7 +15,7 @@ they may be larger than the memory.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, TypeAlias
@@ -81,12 +82,22 @@ class Export:
         yield f"{json.dumps(end)}\n"
 
     def _head(self, version: int) -> str:
-        return json.dumps({"helix_export": version, **self.header}, ensure_ascii=True)
+        return head_line(self.header, version)
 
     def _row_lines(self) -> Iterator[str]:
         for key, value in self.rows:
-            line = {"table": key.table, "partition": key.partition, "sort": key.sort, "value": value}
-            yield json.dumps(line, ensure_ascii=True)
+            yield row_line(key, value)
+
+
+def head_line(header: Mapping[str, Any], version: int = FORMAT) -> str:
+    """Return the first line of an export. version: the version of the format."""
+    return json.dumps({"helix_export": version, **header}, ensure_ascii=True)
+
+
+def row_line(key: Key, value: Mapping[str, Any]) -> str:
+    """Return the line of a row."""
+    line = {"table": key.table, "partition": key.partition, "sort": key.sort, "value": dict(value)}
+    return json.dumps(line, ensure_ascii=True)
 
 
 def children_of(rows: Iterable[Row]) -> list[str]:
@@ -106,15 +117,38 @@ def read_export(lines: Iterable[str], *, with_files: bool = True) -> Export:
     The files are not read yet: `Export.files` reads the remaining lines, and raises the same error. with_files: False
     skips the files, so that the session is imported without them.
     """
-    left = _parsed(lines)
-    header, version = _header(next(left, None))
+    left = _Lines(lines)
+    export = _read_one(next(left, None), left, with_files)
+    if export.files is None:
+        _check_end(left)
+        return export
+    return Export(export.header, export.rows, _ReadOnce(chain(export.files, _after(left))))
+
+
+def read_exports(lines: Iterable[str], *, with_files: bool = True) -> Iterator[Export]:
+    """Yield the exports of a file. Each is parsed and checked when it is its turn. Files of one that were not read until
+    then are skipped. Raises `InvalidInputError` as `read_export` does."""
+    left = _Lines(lines)
+    first = next(left, None)
+    while True:
+        export = _read_one(first, left, with_files)
+        yield export
+        if isinstance(export.files, _ReadOnce) and not export.files.ended:
+            while (skipped := next(left, None)) is not None and skipped[1].get("end") is not True:
+                del skipped
+        if (first := next(left, None)) is None:
+            return
+
+
+def _read_one(first: _Line | None, left: _Lines, with_files: bool) -> Export:
+    header, version = _header(first)
     rows, problem, stop = _read_rows(left, version)
     if stop is None:
         raise InvalidInputError("the export is incomplete: its last line is missing")
-    rest = chain([stop], left)
+    left.put_back(stop)
     with_files = with_files and is_file_line(stop[1])
     if not with_files:
-        for _ in _read_files(rest, len(rows), None):
+        for _ in _read_files(left, len(rows), None):
             continue
     root = str(header["session_id"])
     try:
@@ -125,7 +159,34 @@ def read_export(lines: Iterable[str], *, with_files: bool = True) -> Export:
         raise problem
     _check_at_rest(root, sessions, rows)
     check_sessions(root, rows)
-    return Export(header, rows, _ReadOnce(_read_files(rest, len(rows), named_files(rows))) if with_files else None)
+    return Export(header, rows, _ReadOnce(_read_files(left, len(rows), named_files(rows))) if with_files else None)
+
+
+def _check_end(left: _Lines) -> None:
+    if (after := next(left, None)) is not None:
+        raise InvalidInputError(f"line {after[0]}: there is more after the end of the export")
+
+
+def _after(left: _Lines) -> Iterator[ReadFile]:
+    """Check that the file ends, once the files before were read."""
+    _check_end(left)
+    yield from ()
+
+
+class _Lines:
+    """The parsed lines. The last one can be put back."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._left, self._back = _parsed(lines), list[_Line]()
+
+    def __iter__(self) -> Iterator[_Line]:
+        return self
+
+    def __next__(self) -> _Line:
+        return self._back.pop() if self._back else next(self._left)
+
+    def put_back(self, line: _Line) -> None:
+        self._back.append(line)
 
 
 def _parsed(lines: Iterable[str]) -> Iterator[_Line]:
@@ -169,7 +230,7 @@ def _header(first: _Line | None) -> tuple[dict[str, Any], int]:
     return line, version
 
 
-def _read_rows(left: Iterator[_Line], version: int) -> tuple[list[Row], InvalidInputError | None, _Line | None]:
+def _read_rows(left: _Lines, version: int) -> tuple[list[Row], InvalidInputError | None, _Line | None]:
     """Return the rows, the first problem with one of them, and the first line after them, if there is one."""
     rows: list[Row] = []
     seen = set[Key]()
@@ -188,7 +249,7 @@ def _read_rows(left: Iterator[_Line], version: int) -> tuple[list[Row], InvalidI
     return rows, problem, None
 
 
-def _read_files(left: Iterator[_Line], rows: int, named: dict[str, NamedFile] | None) -> Iterator[ReadFile]:
+def _read_files(left: _Lines, rows: int, named: dict[str, NamedFile] | None) -> Iterator[ReadFile]:
     """Yield the files, and check the last line. `rows`: the number of rows that were read. `named`: the files that the
     rows name. None: the files are skipped."""
     count, seen = 0, set[str | None]()
@@ -200,7 +261,9 @@ def _read_files(left: Iterator[_Line], rows: int, named: dict[str, NamedFile] | 
                         f"the export says that it has {line.get(what)} {what}, and {found} are here"
                     )
             if (after := next(left, None)) is not None:
-                raise InvalidInputError(f"line {after[0]}: there is more after the end of the export")
+                if "helix_export" not in after[1]:
+                    raise InvalidInputError(f"line {after[0]}: there is more after the end of the export")
+                left.put_back(after)
             return
         count += 1
         if named is None and is_file_line(line):
@@ -220,12 +283,18 @@ class _ReadOnce:
 
     def __init__(self, files: Iterator[ReadFile]) -> None:
         self._left: Iterator[ReadFile] | None = files
+        self.ended = False
+        """Whether all of them were read."""
 
     def __iter__(self) -> Iterator[ReadFile]:
         if self._left is None:
             raise InvalidInputError("the files of this export were read already: read the export again")
         left, self._left = self._left, None
-        return left
+        return self._each(left)
+
+    def _each(self, left: Iterator[ReadFile]) -> Iterator[ReadFile]:
+        yield from left
+        self.ended = True
 
 
 def _row(number: int, line: dict[str, Any]) -> Row:

@@ -10,6 +10,8 @@ import asyncio
 import contextlib
 import hashlib
 import sys
+from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,12 +27,12 @@ from helix.cli.stores import open_files, with_new_store
 from helix.cli.view.formats import count
 from helix.cli.where import NotThereError, Where, with_client
 from helix.client import HelixClient
-from helix.core.errors import FileMissingError, InvalidFileError, InvalidInputError
+from helix.core.errors import FileMissingError, InvalidFileError, InvalidInputError, SessionExistsError
 from helix.core.printable import escape_json
 from helix.core.wire import StreamMessage, one_run
 from helix.ports.state_store import StateStore
 from helix.sessions.export_files import NamedFile
-from helix.sessions.exports import Export, read_export
+from helix.sessions.exports import Export, read_exports
 from helix.sessions.imports import import_session
 
 TRIES = 5
@@ -140,13 +142,33 @@ def import_(
         raise NotThereError("a service does not accept stored rows: import with --stage, or with --db")
     try:
         with contextlib.nullcontext(sys.stdin) if file == "-" else Path(file).open(encoding="utf-8") as lines:
-            export = read_export(lines, with_files=not no_files)
-            with_new_store(where, lambda store: _import(where, store, export, user))
+            left = read_exports(lines, with_files=not no_files)
+            exports = chain([next(left)], left)  # before the store is made
+            with_new_store(where, lambda store: _import_all(where, store, exports, user))
     except UnicodeDecodeError:
         raise RefusedError(f"{file!r} is not UTF-8 text, so `helix export` did not write it") from None
     except InvalidInputError as error:
         raise RefusedError(f"{file!r} cannot be imported: {error}") from None
-    write(export.session_id)
+
+
+async def _import_all(where: Where, store: StateStore, exports: Iterable[Export], user: str | None) -> None:
+    """Import each session. One that exists does not keep the others out."""
+    here: list[SessionExistsError] = []
+    total = 0
+    for export in exports:
+        total += 1
+        try:
+            await _import(where, store, export, user)
+        except SessionExistsError as error:
+            here.append(error)
+        else:
+            write(export.session_id)
+    if here and total == 1:
+        raise here[0]
+    for problem in here:
+        say(str(problem))
+    if here:
+        raise RefusedError(f"{len(here)} of {total} sessions are not imported")
 
 
 async def _import(where: Where, store: StateStore, export: Export, user: str | None) -> None:
