@@ -28,6 +28,7 @@ from helix.core.session_requests import (
     GetContext,
     GetCost,
     GetExecutions,
+    GetLogs,
     GetSession,
     GetStep,
     ListCheckpoints,
@@ -124,6 +125,7 @@ AnyRequest: TypeAlias = (
     | GetContext
     | GetCost
     | GetExecutions
+    | GetLogs
     | GetBudgets
     | ChangeBudget
     | GetUsage
