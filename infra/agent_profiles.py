@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 from helix.core.agents import AnyAgent
 from helix.core.config import LLMConfig
 from helix.core.registry import default_registry
-from helix.core.resources import DEFAULT_PROFILE, ResourceConfig, profile_digest
+from helix.core.resources import DEFAULT_PROFILE, IMAGE_SUFFIX, ResourceConfig, profile_digest
 from helix.core.spelling import did_you_mean
 from helix.core.tool_settings import WHERE, ToolSettings
 from helix.core.tools import AnyTool
 from helix.core.verdicts import PLACES
 from helix.guards import BedrockGuardrail
 from helix.infra.config import Settings, SettingsError
-from helix.infra.image_packages import SUFFIX, hide_packages, in_images_only
+from helix.infra.image_packages import hide_packages, in_images_only
 from helix.infra.imports import check_imports, lock_problem, unlocked
 from helix.infra.locks import lock_of
 from helix.runtime.project import HelixProject
@@ -93,7 +93,7 @@ def find_profiles(settings: Settings, project: HelixProject) -> list[Profile]:
     own = {name: agent for name, agent in agents.items() if agent.profile != DEFAULT_PROFILE or name in tables}
     _check_digests(tables, [name for name in agents if name not in own])
     for name in own:
-        image = SUFFIX if declared.of(settings.stage, name).image else ""
+        image = IMAGE_SUFFIX if declared.of(settings.stage, name).image else ""
         if len(f"helix-{settings.stage}-{name}-call_model{image}") > LONGEST_NAME:
             raise SettingsError(
                 f"agent {name!r}: its functions' names are too long for Lambda; shorten it, or the stage's"

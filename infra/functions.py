@@ -20,6 +20,8 @@ from helix.infra.endpoints import Endpoints
 from helix.infra.executions import Executions
 from helix.infra.function import Function, FunctionInputs
 from helix.infra.governing import Governing
+from helix.infra.logs import grant_search
+from helix.infra.names import Names
 from helix.infra.profile import construct_name
 from helix.infra.sockets import Sockets
 from helix.infra.storage import CHECK, DELETE, GET, GET_SEVERAL, PUT, QUERY, UPDATE, Storage
@@ -44,6 +46,7 @@ class Rights:
     def __init__(
         self,
         *,
+        names: Names,
         storage: Storage,
         streaming: Streaming,
         executions: Executions,
@@ -55,6 +58,7 @@ class Rights:
         model_secrets: Sequence[str] = (),
         bedrock: bool = False,
     ) -> None:
+        self._names = names
         self._storage, self._streaming, self._executions, self._sockets = storage, streaming, executions, sockets
         self._topics, self._endpoints, self._governing = topics, endpoints, governing
         self._triggers = triggers
@@ -142,6 +146,7 @@ class Rights:
         self._queue(role)
         self._executions.grant_stop(role)
         self._sockets.grant_post(role)
+        grant_search(role, self._names)
 
     def _govern(self, role: iam.Role) -> None:
         """Grant the permissions of `govern`. It starts the runs that a higher limit admits, but neither claims nor ends

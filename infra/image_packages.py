@@ -22,10 +22,6 @@ from helix.infra.locks import lock_of
 from helix.infra.packages import Lock, LockError
 from helix.runtime.project import PYPROJECT, HelixProject
 
-SUFFIX = "-image"
-"""The suffix of an image function's name. Lambda cannot switch a function between zip and image."""
-
-
 IN_AN_IMAGE = (
     "is in the container image only (tool.helix.image), and every function imports the agents: import it inside of the "
     "tools that use it"

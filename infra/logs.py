@@ -3,12 +3,15 @@ after the configured time."""
 
 from __future__ import annotations
 
-from aws_cdk import RemovalPolicy
+from aws_cdk import RemovalPolicy, Stack
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from helix.infra.config import Settings
 from helix.infra.keys import Keys
+from helix.infra.nag import explain_resource
+from helix.infra.names import Names
 
 VENDED = "/aws/vendedlogs"
 """The name prefix of each group that an AWS service writes to. Groups with other names are listed individually in an
@@ -40,3 +43,11 @@ def log_group(scope: Construct, construct_id: str, name: str, *, settings: Setti
         encryption_key=keys.key,
         removal_policy=RemovalPolicy.DESTROY,
     )
+
+
+def grant_search(grantee: iam.Role, names: Names) -> None:
+    """Let `grantee` search the log groups of the stage's functions, by their common prefix. A stage's name does not
+    contain a dash, so the prefix is that of no other stage."""
+    arn = names.log_groups_arn(Stack.of(grantee))
+    iam.Grant.add_to_principal(grantee=grantee, actions=["logs:FilterLogEvents"], resource_arns=[arn])
+    explain_resource(grantee, arn, "The functions of agents with resources are named after the agents.")

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from aws_cdk import ArnFormat, Stack
 
-from helix.core.resources import DEFAULT_PROFILE
-from helix.infra.image_packages import SUFFIX
+from helix.core.aws_links import log_group_prefix
+from helix.core.resources import DEFAULT_PROFILE, IMAGE_SUFFIX
 
 PROFILE = "{profile}"
 ALIAS = "live"
@@ -36,7 +36,7 @@ class Names:
         return self.of(verb if profile == DEFAULT_PROFILE else f"{profile}-{verb}")
 
     def image_function(self, verb: str, profile: str = DEFAULT_PROFILE) -> str:
-        return f"{self.function(verb, profile)}{SUFFIX}"
+        return f"{self.function(verb, profile)}{IMAGE_SUFFIX}"
 
     def machine(self, profile: str) -> str:
         return self.of(profile)
@@ -48,6 +48,16 @@ class Names:
     def executions_arn(self, stack: Stack, profile: str) -> str:
         """Return the ARN pattern of all executions of one state machine."""
         return _states_arn(stack, "execution", f"{self.machine(profile)}:*")
+
+    def log_groups_arn(self, stack: Stack) -> str:
+        """Return the ARN pattern of the log groups of all functions. It also matches ARNs that end with `:*`."""
+        arn: str = stack.format_arn(
+            service="logs",
+            resource="log-group",
+            resource_name=f"{log_group_prefix(self.stage)}*",
+            arn_format=ArnFormat.COLON_RESOURCE_NAME,
+        )
+        return arn
 
 
 def _states_arn(stack: Stack, resource: str, name: str) -> str:

@@ -160,6 +160,7 @@ class Helix(StageInterface):
             tools=shared_profile.tools,
         )
         rights = Rights(
+            names=names,
             storage=storage,
             streaming=streaming,
             executions=executions,

@@ -159,10 +159,10 @@ class Bench:
     async def bought(self, place: Position) -> None:
         await deliver_model(self.engine, place, self.delivery())
 
-    async def connected(self) -> str:
+    async def connected(self, *, operator: bool = False) -> str:
         """Store a connection that has hung up without Helix noticing."""
         name = f"{self.function}{next(_numbers)}="
-        await Connections(self.app.store, self.app.clock).open(name, USER, FAR)
+        await Connections(self.app.store, self.app.clock).open(name, USER, FAR, operator=operator)
         return name
 
     async def old(self, place: Position) -> None:
@@ -216,6 +216,7 @@ SERVICES = {
     "sweep": "lambda",
     "metrics": "cloudwatch",
     "guardrails": "bedrock",
+    "logs": "logs",
 }
 """The short names of the resources that rights are on, and the service of each one's actions."""
 

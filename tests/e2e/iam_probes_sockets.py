@@ -86,7 +86,9 @@ async def a_record_that_cannot_be_read(bench: Bench) -> Json:
 
 
 async def message(bench: Bench, action: str, **fields: Any) -> Json:
-    return event_of(await bench.connected(), {"v": 1, "id": "r1", "action": action, **fields})
+    """Return the event of a request. It comes from an operator if only operators may send it."""
+    connection = await bench.connected(operator=action == "get_logs")
+    return event_of(connection, {"v": 1, "id": "r1", "action": action, **fields})
 
 
 @probe("ws_authorize", control="GetItem")
@@ -166,6 +168,12 @@ async def a_deletion(bench: Bench) -> Json:
     await bench.finished(place)
     await bench.app.log.append(place.session_id, [started(place.session_id)])
     return await message(bench, "delete", session_id=place.session_id)
+
+
+@probe("ws_message", logs="FilterLogEvents")
+async def the_log_of_a_run(bench: Bench) -> Json:
+    place = await bench.claimed(say("Never said."))
+    return await message(bench, "get_logs", session_id=place.session_id)
 
 
 @probe("ws_message", sessions="BatchGetItem")

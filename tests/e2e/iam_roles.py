@@ -39,6 +39,7 @@ NAMES = {
     r":execution:helix-test-[\w*]+:\*$": "executions",
     r":execute-api:.*/test/POST/@connections/\*$": "connections",
     r":log-group:/aws/lambda/[\w-]+:\*$": "log",
+    r":log-group:/aws/lambda/helix-test-\*$": "logs",
     r":key/[\w-]+$": "key",
     r":helix-test-undelivered$": "undelivered",
     r":helix-test-trigger-failures$": "failures",

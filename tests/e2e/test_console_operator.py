@@ -12,10 +12,11 @@ import pytest
 from tests.e2e.cloud_executor import AdminApplication
 from tests.support.browser import Watched, axe, browsing, go, shows
 from tests.support.cloud_agents.plans import ask, call, finish, plan, say, use
-from tests.support.offline_cloud import CloudForTests
+from tests.support.offline_cloud import CloudForTests, until
 
 from helix.client import HelixClient
 from helix.console.server import ConsoleServer, Service
+from helix.core.errors import NotAllowedError
 from helix.core.spans import trace_id
 from helix.fleet.budgets import BudgetManager
 
@@ -154,6 +155,36 @@ async def test_the_trace_shows_each_call_with_its_duration(cloud: CloudForTests,
         await page.locator(".trace-detail").get_by_role("link", name="look").click()
         await page.locator("#tab-chat[aria-selected=true]").wait_for()
         assert page.url.endswith(f"/chat/{look}")
+
+
+async def test_the_log_of_a_run_is_shown_to_operators_only(cloud: CloudForTests, user: str, key: str) -> None:
+    async with HelixClient(cloud.url, key) as client:
+        handle = await client.run("talker", plan(use(call("look", topic="kettle")), say("Shelf 7.")))
+        assert (await handle.result(WAIT_S)).status == "completed"
+        await asyncio.to_thread(until, lambda: cloud.executions(handle.session_id, status="SUCCEEDED"), "the end")
+        found, after = list[Any](), None
+        while True:
+            page: Any = await client.ask("get_logs", {"session_id": handle.session_id, "limit": 1, "after": after})
+            found += page["lines"]
+            if (after := page["cursor"]) is None:
+                break
+        assert {line["function"] for line in found} >= {"call_model", "call_tool", "finish_run"}
+        assert len({(line["at"], line["function"], line["text"]) for line in found}) > 3
+    async with opened(cloud, key) as browser:
+        page = await browser.page(f"sessions/{handle.session_id}/timeline")
+        await page.locator(".run-row").click()
+        await page.get_by_role("button", name="Show log lines").click()
+        rows = page.get_by_label("Log lines").get_by_role("listitem")
+        await rows.filter(has_text="call_tool").first.wait_for()
+        assert await rows.count() >= len(found)
+    with pytest.raises(NotAllowedError):
+        async with HelixClient(cloud.url, cloud.key(user)) as client:
+            await client.ask("get_logs", {"session_id": handle.session_id})
+    async with opened(cloud, cloud.key(user)) as browser:
+        page = await browser.page(f"sessions/{handle.session_id}/timeline")
+        await page.locator(".run-row").click()
+        await page.locator(".trace-detail").get_by_text(handle.run_id, exact=True).wait_for()
+        assert await page.get_by_role("button", name="Show log lines").count() == 0
 
 
 async def test_axe_finds_nothing_serious_for_an_operator(cloud: CloudForTests, user: str, key: str) -> None:

@@ -70,6 +70,8 @@ def named(template: Template, arn: str) -> str:
     if (found := re.search(r":states:.*:execution:(.+):\*", arn)) is not None:
         assert found[1] == MACHINES
         return "executions"
+    if re.search(r":logs:.*:log-group:/aws/lambda/helix-dev-\*$", arn) is not None:
+        return "logs"
     if arn.endswith(":function:helix-dev-*-call_model:live"):
         return "aliases"
     if arn.endswith(":function:helix-dev-sweep:live"):

@@ -229,6 +229,23 @@ def requests_count_as_encrypted(desk: Desk) -> None:
         raise AssertionError(f"denied: {error}") from error
 
 
+def log_searches_have_pages(desk: Desk) -> None:
+    group, logs = f"/{desk.name()}", desk.client("logs")
+    logs.create_log_group(logGroupName=group)
+    logs.create_log_stream(logGroupName=group, logStreamName="s")
+    now = int(time.time() * 1000)
+    events = [{"timestamp": now + n, "message": f"{'even' if n % 2 == 0 else 'odd'} {n}"} for n in range(10)]
+    logs.put_log_events(logGroupName=group, logStreamName="s", logEvents=events)
+    found, more = list[str](), dict[str, str]()
+    for _ in range(len(events)):
+        page = logs.filter_log_events(logGroupName=group, filterPattern="even", limit=2, **more)
+        found += [event["message"] for event in page["events"]]
+        if "nextToken" not in page:
+            break
+        more = {"nextToken": page["nextToken"]}
+    assert found == [f"even {n}" for n in range(0, 10, 2)]
+
+
 def guardrails_have_arns(desk: Desk) -> None:
     credentials, name = desk.name(), desk.name()
     iam = desk.client("iam")
@@ -272,6 +289,7 @@ CHECKS: dict[str, Callable[[Desk], None]] = {
         provisioned_concurrency_is_a_right,
         schedules_have_a_time_zone,
         sockets_close_on_long_frames,
+        log_searches_have_pages,
     )
 }
 

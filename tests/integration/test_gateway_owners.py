@@ -31,6 +31,7 @@ OF_A_SESSION: dict[str, dict[str, Any]] = {
     "get_context": {"step": 1},
     "get_cost": {},
     "get_executions": {},
+    "get_logs": {},
     "get_budgets": {},
     "read_stream": {},
     "read_rows": {"stream": True},

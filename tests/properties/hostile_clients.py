@@ -58,7 +58,16 @@ async def by_frame(desk: Desk, who: Agent[Any, Any], value: Any) -> None:
                 "change_tags",
             ),
             *("get_checkpoint", "diff_checkpoints", "get_step", "get_cost", "get_budgets", "get_usage", "list_agents"),
-            *("compare", "get_fleet", "get_context", "get_executions", "upload", "finish_upload", "get_file"),
+            *(
+                "compare",
+                "get_fleet",
+                "get_context",
+                "get_executions",
+                "get_logs",
+                "upload",
+                "finish_upload",
+                "get_file",
+            ),
         ]
         fields = {"v": 1, "id": "r", "action": rng.choice(actions), "session_id": S}
         if fields["action"] in ABOUT_FILES:

@@ -35,6 +35,7 @@ OTHERS = {
     ("apigatewaymanagementapi", "PostToConnection"): ("connections", "execute-api:ManageConnections"),
     ("apigatewaymanagementapi", "DeleteConnection"): ("connections", "execute-api:ManageConnections"),
     ("cloudwatch", "GetMetricData"): ("metrics", "cloudwatch:GetMetricData"),
+    ("logs", "FilterLogEvents"): ("logs", "logs:FilterLogEvents"),
 }
 """The resource and the action of each service and operation. The resource has one name per stage."""
 

@@ -90,6 +90,7 @@ TABLE: dict[str, Rights] = {
         **READ_AND_STORE_FILES,
         "streams": {GET, QUERY, PUT, UPDATE, DELETE, CHECK},
         "executions": {"states:StopExecution"},
+        "logs": {"logs:FilterLogEvents"},
         **POST,
     },
     "govern": {

@@ -68,6 +68,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "get_context": {"session_id": "s", "step": 3, "run_id": "r"},
     "get_cost": {"session_id": "s"},
     "get_executions": {"session_id": "s", "run_id": "r"},
+    "get_logs": {"session_id": "s", "run_id": "r", "since": 1.5, "until": 9.5, "after": "call_model x", "limit": 5},
     "get_budgets": {"session_id": "s"},
     "change_budget": {"budget": "global/day/micros", "limit": 2.5},
     "get_usage": {"user": "ada", "hours": 24},

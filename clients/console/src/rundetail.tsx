@@ -1,7 +1,7 @@
 // A run in short: when it worked and waited, what it cost, and its trace in other systems.
 import { useEffect, useState } from "preact/hooks";
-import { HelixError, service } from "./api.ts";
 import { clock, count, money, seconds } from "./format.ts";
+import { OnAws } from "./onaws.tsx";
 import { operator } from "./operator.ts";
 import { Copy, Status, Text } from "./pieces.tsx";
 import { link } from "./route.ts";
@@ -9,7 +9,6 @@ import type { OpenSession } from "./session.ts";
 import { Fact } from "./stepdetail.tsx";
 import { ownTime, rangeOf, type RunSpan } from "./timeline.ts";
 import { MODES } from "./tracetree.tsx";
-import type { Results } from "./wire.ts";
 
 export function RunDetail({ run, session, own }: { run: RunSpan; session: OpenSession; own: boolean }) {
   const { sums } = run;
@@ -37,62 +36,13 @@ export function RunDetail({ run, session, own }: { run: RunSpan; session: OpenSe
         {own && <TraceFact run={run.id} />}
       </dl>
       {own && <a href={link.compare(session.id, "", run.id)}>Compare with…</a>}
-      {operator.value && <OnAws session={session.id} run={run.id} />}
+      {operator.value && <OnAws key={run.id} session={session.id} run={run.id} />}
       {run.error && (
         <p class="problem">
           <Text of={run.error} />
         </p>
       )}
     </>
-  );
-}
-
-type Executions = Results["get_executions"];
-
-/** Where the run is in the AWS account of the stage. Nothing where there is no stage, or where the service does not say. */
-function OnAws({ session, run }: { session: string; run: string }) {
-  const [found, setFound] = useState<Executions | undefined>(undefined);
-  useEffect(() => {
-    let closed = false;
-    service()
-      .ask("get_executions", { session_id: session, run_id: run })
-      .then((executions) => !closed && setFound(executions))
-      .catch((error: unknown) => {
-        if (!(error instanceof HelixError)) throw error; // a service of an older version does not know the request
-      });
-    return () => void (closed = true);
-  }, [session, run]);
-  if (found === undefined || found.stage === null) return null;
-  const command = `helix logs ${session} --stage ${found.stage}`;
-  return (
-    <section>
-      <h3>On AWS</h3>
-      <dl class="facts">
-        {found.executions.map(({ part, arn, url }) => (
-          <Fact key={part} name={found.executions.length === 1 ? "Execution" : `Execution ${part}`}>
-            {url === null ? (
-              <code>{arn}</code>
-            ) : (
-              <a href={url} target="_blank" rel="noreferrer">
-                <code>{arn}</code>
-              </a>
-            )}
-            <Copy of={arn} label={`Copy the ARN of execution ${part}`} />
-          </Fact>
-        ))}
-        <Fact name="Log lines">
-          <code>{command}</code>
-          <Copy of={command} label="Copy the command that shows the log lines" />
-        </Fact>
-        {found.logs_url !== null && (
-          <Fact name="Log groups">
-            <a href={found.logs_url} target="_blank" rel="noreferrer">
-              <code>{found.log_groups}…</code>
-            </a>
-          </Fact>
-        )}
-      </dl>
-    </section>
   );
 }
 

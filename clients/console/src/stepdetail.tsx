@@ -5,6 +5,8 @@ import { said, service } from "./api.ts";
 import { Details } from "./bought.tsx";
 import { CheckpointRow } from "./checkpoints.tsx";
 import { clock, contextWords, count, money, parsed, seconds, tokens, visible } from "./format.ts";
+import { StepLog } from "./onaws.tsx";
+import { operator } from "./operator.ts";
 import { Payload } from "./payload.tsx";
 import { Code, Copy, Icon, Problem, Status, Summary, Text } from "./pieces.tsx";
 import { RunDetail } from "./rundetail.tsx";
@@ -108,6 +110,7 @@ function StepSummary({ step, own, branch, rewind }: SummaryGiven) {
   const self = ownTime([from, to], [...partsOf(step, now), ...step.below.map((one) => rangeOf(one, now))]);
   const rough = step.attempts.some((one) => one.state === "discarded") || step.calls.some((one) => one.claims > 1);
   const root = own && step.above === undefined;
+  const run = step.attempts.at(-1)?.runId;
   return (
     <>
       <dl class="facts">
@@ -153,6 +156,7 @@ function StepSummary({ step, own, branch, rewind }: SummaryGiven) {
       )}
       {rough && <Details step={step} />}
       {step.checkpoint !== undefined && root && <CheckpointRow id={step.checkpoint} step={step} branch={branch} rewind={rewind} />}
+      {operator.value && run !== undefined && <StepLog key={`${run} ${step.step}`} session={step.session} run={run} from={from} to={to} />}
     </>
   );
 }

@@ -1636,6 +1636,7 @@ export interface Requests {
   get_executions: GetExecutions;
   get_file: GetFile;
   get_fleet: GetFleet;
+  get_logs: GetLogs;
   get_session: GetSession;
   get_step: GetStep;
   get_usage: GetUsage;
@@ -2246,6 +2247,51 @@ export interface GetFleet {
    * The maximum number of waiting runs to return for each agent.
    */
   waiting?: number;
+}
+/**
+ * Read a page of the log lines that name a run, from the logs of the functions that carry out runs. Operators only.
+ *
+ * Result: `{"session_id", "run_id", "lines", "cursor"}`. The functions' logs are read one after the other, for some
+ * seconds, so a page may be short or empty even if there are more lines. Refused where runs are not carried out by the
+ * functions of a stage.
+ */
+export interface GetLogs {
+  /**
+   * The name of this action.
+   */
+  action: "get_logs";
+  /**
+   * The `cursor` of the previous page, whose request had the same fields. None for the first page. It expires after 24 hours.
+   */
+  after?: string | null;
+  /**
+   * The client's id for the request. The reply or error repeats it.
+   */
+  id: string;
+  /**
+   * The maximum number of lines on the page.
+   */
+  limit?: number;
+  /**
+   * The run. None: the session's current or last run.
+   */
+  run_id?: string | null;
+  /**
+   * The session that the request is about.
+   */
+  session_id: string;
+  /**
+   * The earliest time of the lines, in Unix seconds. None: a minute before the run began.
+   */
+  since?: number | null;
+  /**
+   * The latest time of the lines, in Unix seconds. None: five minutes after the run's end, or now.
+   */
+  until?: number | null;
+  /**
+   * The version of the protocol.
+   */
+  v: 1;
 }
 /**
  * Read a session, with further parts on request.
@@ -3037,6 +3083,7 @@ export interface Replies {
   get_executions: ExecutionsFound;
   get_file: FileAddress;
   get_fleet: FleetFound;
+  get_logs: LogsFound;
   get_session: SessionFound;
   get_step: StepFound;
   get_usage: UsageFound;
@@ -4309,6 +4356,48 @@ export interface WaitingRun {
    * The time when the run was claimed. Among runs of the same priority, the oldest goes first.
    */
   since: number;
+}
+/**
+ * The result of `get_logs`.
+ */
+export interface LogsFound {
+  /**
+   * The value of `after` for the next page. None on the last page.
+   */
+  cursor: string | null;
+  /**
+   * A page of lines, sorted by time. Lines of later pages may be earlier, because each function has its own log.
+   */
+  lines: LogLine[];
+  /**
+   * The run that the lines name.
+   */
+  run_id: string;
+  /**
+   * The requested session.
+   */
+  session_id: string;
+}
+/**
+ * A line of a function's log.
+ */
+export interface LogLine {
+  /**
+   * The time of the line, in Unix seconds.
+   */
+  at: number;
+  /**
+   * The function that wrote the line, without the prefix of its stage, such as `call_model`.
+   */
+  function: string;
+  /**
+   * The level of the line: `DEBUG`, `INFO`, `WARNING`, `ERROR` or `CRITICAL`. `INFO` if the line does not have one.
+   */
+  level: string;
+  /**
+   * The message with its fields, or the metrics, on one line. After 2,500 bytes it is cut, and ends with `…`.
+   */
+  text: string;
 }
 /**
  * The result of `get_session`. Fields from `run` on are present only if the request asked for them.

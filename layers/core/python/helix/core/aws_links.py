@@ -28,6 +28,11 @@ def execution_url(arn: str) -> str | None:
     return _url(arn, "states", f"/v2/executions/details/{quote(arn, safe=':')}")
 
 
+def log_group_prefix(stage: str) -> str:
+    """Return the beginning of the names of a stage's log groups. The name of the function follows."""
+    return f"/aws/lambda/helix-{stage}-"
+
+
 def log_groups_url(machine: str, prefix: str) -> str | None:
     """Return the address of the log groups whose names begin with `prefix`, in the region of the state machines."""
     return _url(machine, "cloudwatch", f"logsV2:log-groups$3FlogGroupNameFilter$3D{quote(prefix, safe='')}")

@@ -21,6 +21,8 @@ Name: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=512)
 Text: TypeAlias = Annotated[str, StringConstraints(min_length=1)]
 Reason: TypeAlias = Annotated[str, StringConstraints(max_length=2000)]
 Token: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=8192)]
+UnixTime: TypeAlias = Annotated[float, Field(ge=0, le=253_402_300_799)]
+"""A time in Unix seconds, up to the year 9999."""
 CallError: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=8000)]
 Key: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 """An idempotency key. Repeating a request with the same key, from any connection, has no second effect."""

@@ -29,6 +29,7 @@ from helix.core.session_requests import (
     GetContext,
     GetCost,
     GetExecutions,
+    GetLogs,
     GetSession,
     GetStep,
     ListCheckpoints,
@@ -125,6 +126,7 @@ AnyRequest: TypeAlias = (
     | GetContext
     | GetCost
     | GetExecutions
+    | GetLogs
     | GetBudgets
     | ChangeBudget
     | GetUsage

@@ -16,6 +16,8 @@ from helix.core.errors import DefinitionError
 
 DEFAULT_PROFILE = "default"
 """The resource profile of all agents that request no resources."""
+IMAGE_SUFFIX = "-image"
+"""The suffix of an image function's name. Lambda cannot switch a function between zip and image."""
 
 SHORTHAND = {
     "min": "min_instances",

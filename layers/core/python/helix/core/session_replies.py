@@ -317,6 +317,32 @@ class ExportPage(Record):
     """The hashes of the stored files that these rows name."""
 
 
+class LogLine(Record):
+    """A line of a function's log."""
+
+    at: float
+    """The time of the line, in Unix seconds."""
+    function: str
+    """The function that wrote the line, without the prefix of its stage, such as `call_model`."""
+    level: str
+    """The level of the line: `DEBUG`, `INFO`, `WARNING`, `ERROR` or `CRITICAL`. `INFO` if the line does not have one."""
+    text: str
+    """The message with its fields, or the metrics, on one line. After 2,500 bytes it is cut, and ends with `…`."""
+
+
+class LogsFound(Record):
+    """The result of `get_logs`."""
+
+    session_id: str
+    """The requested session."""
+    run_id: str
+    """The run that the lines name."""
+    lines: list[LogLine]
+    """A page of lines, sorted by time. Lines of later pages may be earlier, because each function has its own log."""
+    cursor: str | None
+    """The value of `after` for the next page. None on the last page."""
+
+
 class RowPage(Record):
     """The result of `read_rows`."""
 

@@ -6,7 +6,18 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
-from helix.core.request_fields import PAGE, BaseRequest, Key, Limit, Name, RunId, SessionId, SessionRequest
+from helix.core.request_fields import (
+    PAGE,
+    BaseRequest,
+    Key,
+    Limit,
+    Name,
+    RunId,
+    SessionId,
+    SessionRequest,
+    Token,
+    UnixTime,
+)
 from helix.core.status import SessionStatus
 
 
@@ -192,6 +203,29 @@ class GetExecutions(SessionRequest):
     """The name of this action."""
     run_id: RunId | None = None
     """The run. None: the session's current or last run."""
+
+
+class GetLogs(SessionRequest):
+    """Read a page of the log lines that name a run, from the logs of the functions that carry out runs. Operators only.
+
+    Result: `{"session_id", "run_id", "lines", "cursor"}`. The functions' logs are read one after the other, for some
+    seconds, so a page may be short or empty even if there are more lines. Refused where runs are not carried out by the
+    functions of a stage.
+    """
+
+    action: Literal["get_logs"]
+    """The name of this action."""
+    run_id: RunId | None = None
+    """The run. None: the session's current or last run."""
+    since: UnixTime | None = None
+    """The earliest time of the lines, in Unix seconds. None: a minute before the run began."""
+    until: UnixTime | None = None
+    """The latest time of the lines, in Unix seconds. None: five minutes after the run's end, or now."""
+    after: Token | None = None
+    """The `cursor` of the previous page, whose request had the same fields. None for the first page. It expires after
+    24 hours."""
+    limit: Limit = PAGE
+    """The maximum number of lines on the page."""
 
 
 class ReadRows(SessionRequest):

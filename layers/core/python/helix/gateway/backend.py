@@ -22,6 +22,7 @@ from helix.engine.history import DELETING, History
 from helix.gateway.authoriser import Authoriser, prefix_of
 from helix.gateway.connections import Connection, Connections
 from helix.ports.clock import Clock
+from helix.ports.function_logs import Logs
 from helix.ports.sockets import Sockets
 from helix.ports.state_store import Key, Value
 from helix.runtime.executor import Executor
@@ -43,6 +44,7 @@ class Backend:
     """The backend of a process. registry: the agents that clients may name, by default the executor's. streaming: the
     setting of the deployed stage. None on a developer's machine, where no platform costs arise. stage, machine: the name
     of the stage and the ARN of its state machines, as in `CloudSettings`. None and "" on a developer's machine.
+    logs: the logs of the stage's functions. None on a developer's machine.
     served_files: the server of uploads and downloads, for stores that are not in S3."""
 
     operates: ClassVar[bool] = False
@@ -60,10 +62,11 @@ class Backend:
         streaming: str | None = None,
         stage: str | None = None,
         machine: str = "",
+        logs: Logs | None = None,
         served_files: LoopbackFiles | None = None,
     ) -> None:
         self.streaming, self.served_files = streaming, served_files
-        self.stage, self.machine = stage, machine
+        self.stage, self.machine, self.logs = stage, machine, logs
         self.executor, self.sockets, self.authoriser = executor, sockets, authoriser
         self.clock, self.ids = clock or executor.engine.clock, executor.engine.ids
         self.connections = connections or Connections(executor.store, self.clock)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from helix.core.aws_links import execution_arn, execution_url, log_groups_url
+from helix.core.aws_links import execution_arn, execution_url, log_group_prefix, log_groups_url
 from helix.core.json import JsonObject
 from helix.core.run_row import RunRow
 from helix.core.session_requests import GetExecutions
@@ -23,7 +23,7 @@ async def get_executions(backend: Backend, caller: Connection, request: GetExecu
     backend.check_operator(caller)
     run_id = request.run_id or session.run_id
     run = await backend.executor.sessions.get_run(session.session_id, run_id)
-    prefix = None if backend.stage is None else f"/aws/lambda/helix-{backend.stage}-"
+    prefix = None if backend.stage is None else log_group_prefix(backend.stage)
     shown: list[Any] = [_execution(backend.machine, part) for part in await _parts(backend, caller, session, run)]
     return {
         "session_id": session.session_id,

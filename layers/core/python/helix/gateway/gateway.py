@@ -32,6 +32,7 @@ from helix.core.session_requests import (
     GetContext,
     GetCost,
     GetExecutions,
+    GetLogs,
     GetSession,
     GetStep,
     ListCheckpoints,
@@ -39,7 +40,7 @@ from helix.core.session_requests import (
     ReadRows,
     Rename,
 )
-from helix.gateway import actions, executions, files, money, reads, steps
+from helix.gateway import actions, executions, files, money, reads, run_logs, steps
 from helix.gateway.actions import ConnectionGoneError
 from helix.gateway.authoriser import prefix_of
 from helix.gateway.backend import OPERATOR, Backend
@@ -200,6 +201,7 @@ ACTS: Final[dict[type[AnyRequest], Act]] = {
     GetContext: reads.get_context,
     GetCost: money.get_cost,
     GetExecutions: executions.get_executions,
+    GetLogs: run_logs.get_logs,
     GetBudgets: money.get_budgets,
     ChangeBudget: money.change_budget,
     GetUsage: money.get_usage,

@@ -216,6 +216,7 @@ def _stage(app: Application) -> dict[str, Any]:
         "streaming": settings.streaming,
         "stage": settings.stage,
         "machine": settings.machine,
+        "logs": app.logs,
     }
 
 

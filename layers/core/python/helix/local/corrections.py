@@ -23,7 +23,7 @@ from ministack.services import apigateway, cloudformation, dynamodb, lambda_svc,
 from ministack.services.cloudformation import provisioners
 
 from helix.adapters.system import SystemIds
-from helix.local import corrections_alarms, corrections_schedules, corrections_sockets
+from helix.local import corrections_alarms, corrections_logs, corrections_schedules, corrections_sockets
 from helix.local.corrections_alarms import Corrections
 from helix.local.corrections_sockets import SOCKET_MESSAGE
 from helix.local.pool import Pool
@@ -51,7 +51,8 @@ def list_corrections(pool: Pool) -> list[Callable[[], None]]:
     def functions_run_in_the_pool() -> None:
         run_functions_in(pool)
 
-    more = [*corrections_alarms.CORRECTIONS, *corrections_schedules.CORRECTIONS, *corrections_sockets.CORRECTIONS]
+    others = (corrections_alarms, corrections_schedules, corrections_sockets, corrections_logs)
+    more = [correct for module in others for correct in module.CORRECTIONS]
     return [functions_run_in_the_pool, *CORRECTIONS, *more]
 
 

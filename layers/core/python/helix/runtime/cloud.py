@@ -27,6 +27,7 @@ from helix.core.context import secrets_of
 from helix.core.errors import DefinitionError
 from helix.ports.ids import Ids
 from helix.runtime.cloud_settings import CloudSettings, read_cloud_settings
+from helix.runtime.stage_logs import open_logs
 
 if TYPE_CHECKING:
     from helix.adapters.aws.cloudwatch import CloudWatchMetrics
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from helix.core.agents import AnyAgent
     from helix.engine.engine import Engine
     from helix.ports.capacity import Capacity
+    from helix.ports.function_logs import Logs
     from helix.ports.model import BaseAdapter
     from helix.ports.sockets import Sockets
     from helix.ports.streams import StreamManager
@@ -189,6 +191,11 @@ class Application:
         return CloudWatchMetrics(_Lazy(self, "cloudwatch"), self.settings.stage, self.clock)
 
     @property
+    def logs(self) -> Logs:
+        """The logs of the stage's functions."""
+        return open_logs(_Lazy(self, "logs"), self.settings.stage, self.clock)
+
+    @property
     def notifier(self) -> SnsNotifier:
         from helix.adapters.aws.notifier import SnsNotifier
 
@@ -326,7 +333,7 @@ class _Services(Loader):  # type: ignore[misc]
     twice, to check that the requested one exists."""
 
     def list_available_services(self, type_name: str) -> list[str]:
-        used = ["apigatewaymanagementapi", "cloudwatch", "dynamodb", "kinesis", "lambda", "s3"]
+        used = ["apigatewaymanagementapi", "cloudwatch", "dynamodb", "kinesis", "lambda", "logs", "s3"]
         return [*used, "secretsmanager", "sns", "sqs", "ssm", "stepfunctions"]
 
 

@@ -26,7 +26,10 @@ DENIED = frozenset(
 _ACTIONS = {"HeadObject": "s3:GetObject"}
 """The actions of operations whose refusal does not name them."""
 _NAMED = re.compile(r"is not authorized to perform: ([\w-]+:\w+)(?: on resource: \"?([^\s\"]+))?")
-_RESOURCES = ("TableName", "StreamName", "stateMachineArn", "executionArn", "TopicArn", "FunctionName", "SecretId")
+_RESOURCES = (
+    *("TableName", "StreamName", "stateMachineArn", "executionArn"),
+    *("TopicArn", "FunctionName", "SecretId", "logGroupName"),
+)
 
 
 def call_and_wait(client: Any, verb: str, what: str, harmless: Collection[str] = (), **request: Any) -> Any:

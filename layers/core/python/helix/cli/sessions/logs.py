@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json as json_module
-from collections.abc import Iterator, Mapping
+import asyncio
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -16,7 +16,12 @@ from helix.cli.output import one_line, say, write, write_json
 from helix.cli.sessions.listing import moment_of
 from helix.cli.stores import aws_client
 from helix.cli.where import NotThereError, Where, with_client
-from helix.core.json import load_object
+from helix.core.log_lines import parse_line
+from helix.ports.function_logs import LogEvent, Logs
+from helix.runtime.stage_logs import open_logs
+
+PAGE = 10_000
+"""The number of lines per request, which is the limit of CloudWatch Logs."""
 
 
 def logs(
@@ -46,54 +51,10 @@ def logs(
 def event_line(at: float, function: str, text: str) -> str:
     """Format a function's log event as one line: time (UTC), level, function, message, session and run. `at` is in Unix
     seconds."""
-    fields = load_object(text) or {}
-    if (units := _units(fields)) is not None:
-        message = _format_metrics(fields, units)
-    elif "message" in fields:
-        more = [f"{name}={value}" for name, value in fields.items() if name not in _HIDDEN]
-        problem = str(fields.get("exception", "")).strip().splitlines()[-1:]
-        message = " ".join([str(fields["message"]), *more, *(f"({line})" for line in problem)])
-    else:
-        message, fields = text.removeprefix(_UNCAUGHT), {"level": "ERROR" if text.startswith(_UNCAUGHT) else "INFO"}
-    level = str(fields.get("level", "INFO")).upper()
+    level, message, fields = parse_line(text)
     moment = datetime.fromtimestamp(at, UTC).isoformat(sep=" ", timespec="milliseconds").partition("+")[0]
     about = [f"{name}={fields[key]}" for name, key in (("session", "session_id"), ("run", "run_id")) if fields.get(key)]
     return " ".join([moment, f"{level:<7}", f"{function:<14}", one_line(" ".join([message, *about]))])
-
-
-_UNCAUGHT = "[ERROR] "
-"""The prefix of the line that Lambda logs for an uncaught exception."""
-_HIDDEN = frozenset(
-    {"level", "message", "timestamp", "service", "location", "xray_trace_id", "sampling_rate", "request_id", "stage"}
-    | {"session_id", "run_id", "exception", "exception_name", "stack_trace", "_aws"}
-)
-_UNITS = {"Milliseconds": "ms", "Seconds": "s", "Percent": "%"}
-
-
-def _units(fields: Mapping[str, Any]) -> dict[str, str] | None:
-    """Return the metrics' units by name if the line is in CloudWatch's embedded metric format, otherwise None."""
-    try:
-        metrics = [metric for directive in fields["_aws"]["CloudWatchMetrics"] for metric in directive["Metrics"]]
-        return {metric["Name"]: _UNITS.get(metric.get("Unit"), "") for metric in metrics}
-    except (KeyError, TypeError, AttributeError):
-        return None
-
-
-def _format_metrics(fields: Mapping[str, Any], units: Mapping[str, str]) -> str:
-    """Format the dimensions of the metrics, and each metric that is not 0."""
-    about = [f"{name}={value}" for name, value in fields.items() if name not in _HIDDEN | units.keys()]
-    values = {name: value for name in units if (value := _number(fields.get(name)))}
-    return " ".join([*about, *(f"{name}={_format_value(value, units[name])}" for name, value in values.items())])
-
-
-def _format_value(value: float, unit: str) -> str:
-    return f"{value:.1f}{unit}" if unit else f"{value:.10g}"
-
-
-def _number(value: Any) -> float:
-    """Return the value of a metric, which Powertools writes as a list."""
-    first = value[0] if isinstance(value, list) and value else value
-    return round(first, 6) if isinstance(first, int | float) else 0
 
 
 def _read_files(folder: str, session_id: str) -> Iterator[tuple[None, str, str]]:
@@ -108,27 +69,17 @@ def _read_files(folder: str, session_id: str) -> Iterator[tuple[None, str, str]]
             yield from ((None, file.stem, line.rstrip("\n")) for line in lines if session_id in line)
 
 
-def _read_stage(where: Where, session_id: str, since: float) -> Iterator[tuple[float, str, str]]:
-    """Yield the log lines of all functions of the stage, ordered by time."""
-    from helix.cli.cloud.deploy import aws_errors
-
-    client, prefix = aws_client("logs", where.profile, where.region), f"/aws/lambda/helix-{where.stage}-"
-    with aws_errors():
-        events: list[tuple[int, str, str]] = []
-        for page in client.get_paginator("describe_log_groups").paginate(logGroupNamePrefix=prefix):
-            for group in page["logGroups"]:
-                events += _read_events(client, group["logGroupName"], prefix, session_id, since)
-    for at, source, line in sorted(events):
-        yield at / 1000, source, line
+def _read_stage(where: Where, session_id: str, since: float) -> list[LogEvent]:
+    """Return the log lines of all functions of the stage, ordered by time."""
+    assert where.stage is not None
+    logs = open_logs(aws_client("logs", where.profile, where.region), where.stage, SystemClock())
+    return asyncio.run(_read_logs(logs, session_id, since))
 
 
-def _read_events(client: Any, group: str, prefix: str, session_id: str, since: float) -> Iterator[tuple[int, str, str]]:
-    asked = {
-        "logGroupName": group,
-        "startTime": int(since * 1000),
-        "filterPattern": json_module.dumps(session_id),
-    }
-    for page in client.get_paginator("filter_log_events").paginate(**asked):
-        for event in page["events"]:
-            if session_id in event["message"]:
-                yield event["timestamp"], group.removeprefix(prefix), event["message"].rstrip()
+async def _read_logs(logs: Logs, session_id: str, since: float) -> list[LogEvent]:
+    functions, events, after = await logs.functions(), list[LogEvent](), None
+    while True:
+        page = await logs.read(functions, session_id, since=since, after=after, limit=PAGE)
+        events += page.events
+        if (after := page.after) is None:
+            return sorted(events)
