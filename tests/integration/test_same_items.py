@@ -31,7 +31,8 @@ from helix import (
     tool,
 )
 from helix.adapters.models.scripted import Entry
-from helix.cli.chat.blocks import CallBlock, ConversationBlock, LineBlock, ModelText, ReasoningBlock, StepBlock
+from helix.cli.chat.blocks import CallBlock, ConversationBlock, LineBlock, ReasoningBlock, StepBlock
+from helix.cli.chat.texts import ModelText
 from helix.cli.sessions.page import read_page
 from helix.client import HelixClient
 from helix.client.polling import PollingLink
