@@ -30,6 +30,18 @@ async def text_and_another_turn(stage: Stage) -> None:
 
 
 @scenario
+async def a_search_by_the_provider(stage: Stage) -> None:
+    """Its items and the sources of the text are stored, and the next turn is asked with them."""
+    assert (await stage.run("talker", plan(say(LONG, think="Hm.", search="tea")))).text == LONG
+    assert (await stage.run("talker", plan(say("Again.")))).text == "Again."
+    first, _ = [
+        m for m in (await stage.executor.sessions.get_messages(stage.session)).messages if m.role == "assistant"
+    ]
+    assert [block.raw["type"] for block in first.server_blocks] == ["server_tool_use", "web_search_tool_result"]
+    assert [(one.title, one.raw) for one in first.citations] == [("Found", {"encrypted_index": "y"})]
+
+
+@scenario
 async def one_tool_after_the_other(stage: Stage) -> None:
     steps = [use(call("look", topic="a"), text=LONG), use(call("add", amount=2)), use(call("note", key="k", text="v"))]
     assert (await stage.run("talker", plan(*steps, say("Done.")))).steps == 4

@@ -13,7 +13,8 @@ from textual.widgets import Button, Input, OptionList, TextArea
 
 from helix import ScriptedModel, create_sub_agent_tool
 from helix.cli.chat.answer_form import AnswerForm
-from helix.cli.chat.blocks import CallBlock, FoldHeading, ModelText, ReasoningBlock
+from helix.cli.chat.blocks import CallBlock, FoldHeading, ReasoningBlock
+from helix.cli.chat.texts import ModelText
 from helix.client import HelixClient
 from helix.core.conversation.items import User
 from helix.core.errors import ModelError

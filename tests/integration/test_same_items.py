@@ -31,7 +31,8 @@ from helix import (
     tool,
 )
 from helix.adapters.models.scripted import Entry
-from helix.cli.chat.blocks import CallBlock, ConversationBlock, LineBlock, ModelText, ReasoningBlock, StepBlock
+from helix.cli.chat.blocks import CallBlock, ConversationBlock, LineBlock, ReasoningBlock, StepBlock
+from helix.cli.chat.texts import ModelText
 from helix.cli.sessions.page import read_page
 from helix.client import HelixClient
 from helix.client.polling import PollingLink
@@ -88,6 +89,20 @@ DESK: Agent[Any, Any] = agent(
 AGENTS = [DESK, FINDER, BILLING]
 
 
+FOUND = {
+    "id": "s1",
+    "name": "web_search",
+    "arguments": {"query": "shops"},
+    "done": True,
+    "result": [{"title": "Shops"}],
+}
+SHOPS = {"start": 0, "end": 4, "url": "https://shops.example/all", "title": "All [the](x) shops"}
+SEARCHED: dict[str, Any] = {
+    "server_blocks": [{"raw": {"type": "web_search_tool_result"}, "call": FOUND}],
+    "citations": [SHOPS, {**SHOPS, "start": 5, "end": 10}],
+}
+
+
 def script(gate: Gate) -> dict[str, list[Entry]]:
     both = calls(call("look", topic="kettle"), call("look", topic="lamp"), content="I look at **both**.")
     return {
@@ -100,7 +115,7 @@ def script(gate: Gate) -> dict[str, list[Entry]]:
             gated(gate, calls(call("look", topic="door"))),
             "The door was seen.",
             ModelError("the model is away", retryable=False),
-            "Here again.",
+            {"content": "Here again.", **SEARCHED},
             {"content": "Once upon a time there was a shop.", "delta_delay_s": 0.3},
             calls(call("transfer_to_billing")),
         ],
@@ -155,6 +170,8 @@ class Page(HTMLParser):
                 self.kinds.append("message" if cls == "said user" else "answer")
             elif tag == "details":
                 self.kinds.append("call" if cls == "call" else "reasoning")
+            elif tag == "ul":
+                self.kinds.append("sources")
             elif tag == "p":
                 self.kinds.append(cls)
         if tag != "meta":
@@ -171,7 +188,8 @@ def kind_of(widget: Widget) -> list[str]:
         case ReasoningBlock():
             return ["reasoning"]
         case ModelText():
-            return ["answer", "cut"] if "stopped here" in widget.source else ["answer"]
+            rest = {"sources": "shops.example", "cut": "stopped here"}
+            return ["answer", *(kind for kind, text in rest.items() if text in widget.source)]
         case CallBlock():
             return ["call"]
         case StepBlock():
@@ -185,7 +203,7 @@ list => [...list.children].flatMap(item => {
   if (item.matches('.user')) return ['message'];
   if (item.matches('.notice')) return ['notice'];
   return [...item.children].flatMap(part =>
-    part.matches('.thinking') ? ['reasoning'] : part.matches('.prose') ? ['answer'] : part.matches('.output') ? ['output']
+    part.matches('.thinking') ? ['reasoning'] : part.matches('.prose') ? ['answer'] : part.matches('.sources') ? ['sources'] : part.matches('.output') ? ['output']
     : part.matches('.call') ? ['call'] : part.matches('p.quiet') ? ['cut'] : part.matches('.message-actions') ? [] : [part.outerHTML]);
 })
 """  # noqa: E501
@@ -208,6 +226,8 @@ def words_of(conversation: Conversation) -> list[str]:
                 found.append(text.replace("*", "").strip())
             case NoticePiece(notice):
                 found.append(notice.text)
+            case StepPiece(step, "sources"):
+                found += [source.title for source in step.sources if source.title]
             case StepPiece(_, "cut"):
                 found.append("stopped here")
     return found
@@ -231,7 +251,7 @@ async def test_five_readers_draw_the_same_items_in_the_same_order(tmp_path: Path
         async with HelixClient.over(PollingLink(Here(executor))) as client:
             conversation = (await read_page(client, SESSION, None)).fold()
         kinds, words = of_pieces(conversation), words_of(conversation)
-        assert {"message", "reasoning", "answer", "call", "cut", "notice"} == set(kinds)
+        assert {"message", "reasoning", "answer", "sources", "call", "cut", "notice"} == set(kinds)
         names = [call.name for call in conversation.calls.values()]
         assert names == [*["look"] * 2, "refund", "look", "subagent__finder", "book", "look", "transfer_to_billing"]
 

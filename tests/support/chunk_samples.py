@@ -51,6 +51,11 @@ CHUNKS: dict[str, tuple[list[c.StreamChunk], c.StreamChunk]] = {
     "context_changed": ([], c.ContextChangedChunk(hidden=4, cleared=4, summary="Tea.", step=1)),
     "message_queued": ([], c.MessageQueuedChunk(queued_id="q", state="delivered", content="Wait.")),
     "agent_changed": ([], c.AgentChangedChunk(agent="billing")),
+    "server_tool": (
+        [],
+        c.ServerToolChunk(tool_call_id="s1", tool_name="web_search", arguments={"query": "tea"}, **STEP),
+    ),
+    "citation": ([TEXT], c.CitationChunk(start=0, end=3, url="https://tea.example", title="Tea", **STEP)),
     "unknown": ([], c.UnknownChunk(type="later")),
 }
 """The preceding chunks and the chunk itself, by type."""

@@ -19,7 +19,7 @@ from helix.core.conversation import changes as ch
 from helix.core.conversation.conversation import Conversation
 from helix.core.conversation.items import Call, Item, Notice, Part, Step, User
 from helix.core.files import FilePart
-from helix.core.messages import AnyMessage
+from helix.core.messages import AnyMessage, Citation
 from helix.core.rows import Pending
 from helix.core.wire import StreamMessage
 
@@ -44,6 +44,10 @@ def of_files(files: Sequence[FilePart]) -> list[Any]:
     return [[file.model_dump(mode="json") for file in files]] if files else []
 
 
+def of_source(source: Citation) -> list[Any]:
+    return [source.start, source.end, source.url, source.title, source.quote]
+
+
 def of_change(change: ch.Change) -> list[Any]:
     name = type(change).__name__
     match change:
@@ -55,6 +59,8 @@ def of_change(change: ch.Change) -> list[Any]:
             return [name, of_step(step), of_step(replaces)]
         case ch.StepCommitted(step) | ch.StepDiscarded(step):
             return [name, of_step(step), step.state, step.retained]
+        case ch.TextCited(step, source):
+            return [name, of_step(step), of_source(source)]
         case ch.CallAsked(call) | ch.CallStarted(call) | ch.CallEnded(call):
             return [name, of_call(call)]
         case ch.ChildBegan(call, child) | ch.ChildEnded(call, child, _):
@@ -77,7 +83,10 @@ def of_item(item: Item) -> list[Any]:
             parts = [[part.kind, part.text] for part in item.parts]
             usage = item.usage and item.usage.model_dump(mode="json")
             about = [item.state, item.retained, item.why, item.model, usage, *(["cut"] if item.cut else [])]
-            return ["step", of_step(item), parts, about, [shown(call) for call in item.calls]]
+            served = {"served": [shown(call) for call in item.served.values()]} if item.served else {}
+            cited = {"sources": [of_source(source) for source in item.sources]} if item.citations else {}
+            calls = [shown(call) for call in item.calls]
+            return ["step", of_step(item), parts, about, calls, *([served | cited] if served or cited else [])]
         case _:
             assert_never(item)
 

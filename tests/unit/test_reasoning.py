@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from tests.support_litellm import request
 
-from helix.adapters.models import anthropic, openai_responses
+from helix.adapters.models import openai_responses
 from helix.adapters.models.answer import PartialAnswer
+from helix.adapters.models.anthropic_blocks import answer_blocks
 from helix.adapters.models.failures import classify
 from helix.adapters.models.reasoning import request_for
-from helix.adapters.models.turns import in_order
+from helix.adapters.models.turns import Passage, in_order
 from helix.adapters.models.wire import CallPart, Text, Thinking
 from helix.core.messages import (
     AnyMessage,
@@ -132,7 +133,7 @@ ORDER = ["s1", "Let me look. ", "s2", "Twice.", "s3", "call_1", "s4", "call_2"]
 
 async def test_reasoning_goes_back_at_its_place() -> None:
     message = await interleaved()
-    claude = [b.get("signature") or b.get("text") or b["id"] for b in anthropic._answer(message)]
+    claude = [b.get("signature") or b.get("text") or b["id"] for b in answer_blocks(message)]
     assert claude == ORDER
     items = openai_responses._answer(message)
     assert [i.get("encrypted_content") or i.get("content") or i["call_id"] for i in items] == ORDER
@@ -142,7 +143,7 @@ async def test_reasoning_that_nothing_follows_stays_here() -> None:
     """This also holds for an answer whose end a person or a hook cut off."""
     message = await interleaved()
     cut = message.model_copy(update={"content": "Let me look. ", "tool_calls": []})
-    assert [part for part in in_order(cut) if isinstance(part, str)] == ["Let me look. "]
+    assert [part.text for part in in_order(cut) if isinstance(part, Passage)] == ["Let me look. "]
     assert [part.signature for part in in_order(cut) if isinstance(part, ThinkingContent)] == ["s1"]
 
 

@@ -30,7 +30,7 @@ GUIDE = Path(__file__).parents[2] / "docs/guide/streaming.md"
 NOTHING = "–"
 Messages = Sequence[StreamMessage]
 
-AFTER: dict[str, list[c.StreamChunk]] = {"subagent_start": [BELOW]}
+AFTER: dict[str, list[c.StreamChunk]] = {"citation": [COMMITTED], "subagent_start": [BELOW]}
 END = {"run_interrupted": "interrupted", "run_paused": "paused"}
 """Chunks before the end of a run, and the status of the run. A sub-agent sends the same chunk."""
 
@@ -74,7 +74,11 @@ def chat(messages: Messages) -> object:
         )
 
     return [
-        (item.text, item.thinking, item.output, item.state == "discarded", [call(one) for one in item.calls])
+        (
+            (item.text, item.thinking, item.output, item.state == "discarded"),
+            [call(one) for one in (*item.served.values(), *item.calls)],
+            [source.url for source in item.sources] if item.state == "committed" else [],
+        )
         if isinstance(item, Step)
         else (item.text, isinstance(item, Notice) and (item.kind, item.code, item.queued, item.hidden))
         for item in conversation.items

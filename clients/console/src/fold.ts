@@ -7,7 +7,7 @@ import type { StreamMessage } from "./wire.ts";
 
 export { type Children, Conversation } from "../../js/src/conversation/conversation.ts";
 export type { CallResponse } from "../../js/src/generated.ts";
-export { type Call, FINISH, type Item, type Notice, type Step, SUBAGENT, type Tone, type User } from "../../js/src/conversation/items.ts";
+export { type Call, FINISH, type Item, type Notice, type Source, type Step, SUBAGENT, type Tone, type User } from "../../js/src/conversation/items.ts";
 
 const keys = new WeakMap<Item, string>();
 const counts = new WeakMap<Conversation, number>();
@@ -48,6 +48,7 @@ function note(change: Change): void {
     case "StepBegan":
     case "StepCommitted":
     case "StepDiscarded":
+    case "TextCited":
       return touch(change.step);
     case "CallAsked":
     case "CallStarted":

@@ -4,11 +4,11 @@ import { Component } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { said } from "./api.ts";
 import { CallView } from "./call.tsx";
-import { type Conversation, type Item, keyOf, type Notice, revisionOf, type Step, type User } from "./fold.ts";
+import { type Conversation, type Item, keyOf, type Notice, revisionOf, type Source, type Step, type User } from "./fold.ts";
 import { extra } from "./extras.ts";
 import { Files } from "./files.tsx";
 import { contextWords, parsed, visible } from "./format.ts";
-import { Code, Copy, Problem, Summary } from "./pieces.tsx";
+import { Code, Copy, Problem, Summary, Text } from "./pieces.tsx";
 import { MessageActions } from "./resend.tsx";
 import type { OpenSession } from "./session.ts";
 
@@ -189,6 +189,25 @@ function Output({ text, whole }: { text: string; whole: boolean }) {
   );
 }
 
+/** The sources of the text. Only addresses of the web become links. */
+function Sources({ of }: { of: Source[] }) {
+  return (
+    <ul class="sources" aria-label="Sources">
+      {of.map(({ url, title }) => (
+        <li key={`${url} ${title}`}>
+          {/^https?:\/\//.test(url ?? "") ? (
+            <a href={url as string} target="_blank" rel="noopener noreferrer">
+              <Text of={title || (url as string)} />
+            </a>
+          ) : (
+            <Text of={title || url || "a document"} />
+          )}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
 function StepView({ step, rev, session, target }: Omit<DrawnGiven, "item"> & { step: Step }) {
   const body = (
     <>
@@ -200,7 +219,11 @@ function StepView({ step, rev, session, target }: Omit<DrawnGiven, "item"> & { s
           </div>
         </details>
       )}
+      {[...step.served.values()].map((call) => (
+        <CallView key={call.id} call={call} rev={rev} session={session} target={target} />
+      ))}
       {step.text !== "" && <Prose text={step.text} whole={step.state !== "open"} />}
+      {step.citations.length > 0 && <Sources of={step.sources} />}
       {step.cut && <p class="quiet">Stopped here.</p>}
       {step.output !== "" && <Output text={step.output} whole={step.state === "committed"} />}
       {step.calls.map((call) => (

@@ -3,7 +3,7 @@
 import style from "../../../layers/core/python/helix/cli/sessions/page.css?raw";
 import type { AskedQuestion, CallResponse, FilePart, Replies, SessionState } from "../../js/src/index.ts";
 import { service } from "./api.ts";
-import { type Call, Conversation, FINISH, type Step, SUBAGENT, type Tone } from "./fold.ts";
+import { type Call, Conversation, FINISH, type Source, type Step, SUBAGENT, type Tone } from "./fold.ts";
 import { bytes, count, json, visible } from "./format.ts";
 import { wordsOf } from "./items.tsx";
 import { childrenOf } from "./session.ts";
@@ -164,10 +164,18 @@ function* itemsOf(conversation: Conversation): Generator<Element> {
 /** In the order of `pieces_of` in Python. */
 function* piecesOf(step: Step): Generator<Element> {
   if (step.thinking) yield element("details", element("summary.soft", "Thinking"), element("div", element("div.text", step.thinking)));
+  for (const one of step.served.values()) yield callOf(one);
   if (step.text) yield said("agent", step.agent || step.conversation.agent, step.at, step.text);
+  if (step.citations.length > 0) yield element("ul.soft", ...step.sources.map((one) => element("li", ...sourceOf(one))));
   if (step.cut) yield element("p.wait", "stopped here");
   if (step.output) yield element("div.said", element("div.who", "Output"), pre(pretty(step.output)));
   for (const one of step.calls) yield callOf(one);
+}
+
+/** A source as a link. Only addresses of the web become links. */
+function sourceOf({ url, title }: Source): Part[] {
+  if (!url || !/^https?:\/\//.test(url)) return [[title, url].filter(Boolean).join(" · ") || "a document"];
+  return [attributed(element("a", title || url), { href: url, rel: "noreferrer noopener" }), ` · ${url}`];
 }
 
 function said(kind: string, who: string, at: number | null | undefined, text: string): Element {
@@ -183,7 +191,7 @@ function callOf(call: Call): Element {
   inside.push(...call.responses.map((given) => label(response(given))));
   if (call.child) inside.push(childOf(call.child));
   const ended = call.state === "done" || call.state === "failed";
-  const text = ended ? [pretty(String(call.error ?? call.result)), ...call.files.map(file)].join("\n") : "";
+  const text = ended ? [pretty(textOf(call.error ?? call.result)), ...call.files.map(file)].join("\n") : "";
   const status = ended ? element(`span.badge.${call.state === "done" ? "good" : "bad"}`, call.state === "done" ? "ok" : "failed") : element("span.badge.wait", "no result");
   if (ended) inside.push(label("Result"), pre(text));
   const open = asked.length + text.length <= OPEN_CHARS && call.child === undefined;
@@ -193,6 +201,9 @@ function callOf(call: Call): Element {
   const summary = element("summary", kind, element("code", name), " ", status, brief ? element("span.soft", ` ${brief}`) : undefined);
   return attributed(element("details.call", summary, element("div", ...inside)), open ? { open: "open" } : {});
 }
+
+/** The results of the provider's own tools are values, and all others texts. */
+const textOf = (result: unknown): string => (typeof result === "string" ? result : JSON.stringify(result));
 
 function childOf(child: Conversation): Element {
   return element("section.child", element("h3", `Sub-agent ${child.agent} `, child.status ? badge(child.status) : undefined), ...itemsOf(child));

@@ -226,6 +226,14 @@ export class Timeline {
         call.claims = Math.max(call.claims, chunk.attempt, 1);
         return;
       }
+      case "server_tool": {
+        const call = this.#call(run, session, chunk, `${chunk.step}/${chunk.attempt}/${chunk.tool_call_id}`, chunk.tool_name, at);
+        call.args ||= inline(chunk.arguments, ARGUMENTS);
+        if (call.claims === 0) call.from = call.to = at;
+        call.claims = 1;
+        if (chunk.done) this.#end(this.#step(run, session, chunk), call, at, chunk.error === null, chunk.error);
+        return;
+      }
       case "tool_end": {
         const call = this.#call(run, session, chunk, chunk.tool_call_id, chunk.tool_name, at);
         this.#end(this.#step(run, session, chunk), call, at, chunk.success, chunk.error);
@@ -278,6 +286,7 @@ export class Timeline {
       case "output":
       case "error":
       case "custom":
+      case "citation":
         return;
       default:
         if (isNotice(chunk)) return;

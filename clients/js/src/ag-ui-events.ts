@@ -4,7 +4,7 @@ import { type AgUiMessage, AgUiMessages } from "./ag-ui-messages.ts";
 import { answerId, Answers, type Writer, writerOf } from "./ag-ui-writers.ts";
 import type { CallChange, Change, Of, RunBegan, RunEnded, StepChange } from "./conversation/changes.ts";
 import { Conversation } from "./conversation/conversation.ts";
-import type { Call, Step } from "./conversation/items.ts";
+import type { Call } from "./conversation/items.ts";
 import { HelixError } from "./errors.ts";
 import { DEFAULTS, UI_FIELDS } from "./generated.ts";
 import { agUiParts } from "./message-parts.ts";
@@ -242,6 +242,7 @@ export class AgUiEncoder {
       case "Noticed":
         if (Object.hasOwn(UI_FIELDS, change.chunk.type)) this.#notice(writer, message);
         return;
+      case "TextCited":
       case "RunQueued":
       case "CheckpointCreated":
       case "ContextChanged":
@@ -335,6 +336,7 @@ export class AgUiEncoder {
     switch (change.type) {
       case "CallStarted":
         this.#asked.delete(questionId(this.#idOf(change.call), change.call.round));
+        if (change.call.served) this.#answers.hold(writer, change.call.step);
         this.#showCall(writer, change.call);
         return this.#showAnswers(writer, change.call);
       case "CallAsked":
@@ -382,12 +384,13 @@ export class AgUiEncoder {
       if (this.#talk.changeArguments(toolCallId, delta)) this.#snapshot();
       return;
     }
-    this.#emitCall(writer, call.step, { toolCallId, toolCallName: call.name, delta });
+    this.#emitCall(writer, call, { toolCallId, toolCallName: call.name, delta });
   }
 
-  #emitCall(writer: Writer, step: Step, call: { toolCallId: string; toolCallName: string; delta: string }): void {
+  #emitCall(writer: Writer, { step, served }: Call, call: { toolCallId: string; toolCallName: string; delta: string }): void {
     const { toolCallId, toolCallName, delta } = call;
-    const parentMessageId = answerId(step, step.state === "committed" ? step.attempt : 0);
+    const inAnswer = served || step.state === "committed";
+    const parentMessageId = answerId(step, inAnswer ? step.attempt : 0);
     const tag = this.#answers.owners.get(parentMessageId) ?? writer.tag;
     this.#answers.owners.set(parentMessageId, tag);
     this.#emit("TOOL_CALL_START", undefined, { toolCallId, toolCallName, parentMessageId, ...tag });
@@ -400,7 +403,7 @@ export class AgUiEncoder {
   #showAnswers(writer: Writer, call: Call): void {
     for (const { id: toolCallId, text: delta, result } of answeredRounds(this.#idOf(call), call.questions)) {
       if (this.#talk.hasCall(toolCallId)) continue;
-      this.#emitCall(writer, call.step, { toolCallId, toolCallName: QUESTION, delta });
+      this.#emitCall(writer, call, { toolCallId, toolCallName: QUESTION, delta });
       const { id: messageId, role, content } = result;
       this.#emit("TOOL_CALL_RESULT", writer, { messageId, toolCallId, role, content });
       this.#talk.addResult(messageId, toolCallId, content, writer.tag);

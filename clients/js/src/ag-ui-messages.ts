@@ -42,10 +42,14 @@ export class AgUiMessages {
 
   /** Take messages away. A snapshot without any reasoning leaves that of the reader alone, so reasoning is emptied. */
   discard(ids: readonly string[]): void {
-    for (const message of this.#messages) {
-      if (ids.includes(message.id) && message.role === "reasoning") message.content = "";
+    const calls = new Set<string>(); // those that the provider executed for the answer
+    for (const message of this.#messages.filter(({ id }) => ids.includes(id))) {
+      if (message.role === "reasoning") message.content = "";
+      for (const { id } of message.toolCalls ?? []) calls.add(id);
     }
-    this.#messages = this.#messages.filter(({ id, role }) => !ids.includes(id) || role === "reasoning");
+    this.#messages = this.#messages.filter(({ id, role, toolCallId }) => {
+      return (!ids.includes(id) || role === "reasoning") && !(toolCallId !== undefined && calls.has(toolCallId));
+    });
   }
 
   /** The new ids of these messages. */

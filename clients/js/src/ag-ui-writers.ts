@@ -46,6 +46,13 @@ export class Answers {
     [writer.attempt, writer.shown, writer.thoughts] = [step, [], 0];
   }
 
+  /** Note that the attempt's message has a call, and so is discarded with the attempt even if it has no text. */
+  hold(writer: Writer, step: Step): void {
+    this.enter(writer, step);
+    const id = answerId(step, step.attempt);
+    if (!writer.shown.includes(id)) writer.shown.push(id);
+  }
+
   /** End the attempt. Return the ids of its messages. */
   end(writer: Writer, step: Step): string[] {
     this.enter(writer, step);

@@ -9,6 +9,7 @@ import { addUrls, resultFiles, uiFile } from "./file-urls.ts";
 import type { AskedQuestion, RunRow, SessionFound, WaitingMessage } from "./generated.ts";
 import { partsOf } from "./message-parts.ts";
 import { ANSWERED_BY, answersOf, peopleOf, QUESTION, questionId, roundsOf, shownQuestion } from "./question-parts.ts";
+import { servedParts } from "./served-parts.ts";
 import { userMessageId } from "./talks.ts";
 import { UIMessageEncoder } from "./ui-messages.ts";
 import { messageOf, type StreamMessage, waitsIn } from "./wire.ts";
@@ -199,7 +200,10 @@ function historyMessages(session_id: string, history: readonly Stored[], runId?:
 function answerParts(answer: Stored & { role: "assistant" }, calls: Map<string, DynamicToolUIPart>): Part[] {
   const parts: Part[] = [{ type: "step-start" }];
   for (const { text } of answer.thinking) if (text) parts.push({ type: "reasoning", text, state: "done" });
+  const served = servedParts(answer);
+  parts.push(...served.calls);
   if (answer.content) parts.push({ type: "text", text: answer.content, state: "done" });
+  parts.push(...served.sources);
   if (isCut(answer)) parts.push({ type: "data-answer-cut", data: { step: answer.step } });
   for (const { id: toolCallId, name: toolName, arguments: input } of answer.tool_calls) {
     const call: DynamicToolUIPart = { type: "dynamic-tool", toolName, toolCallId, state: "input-available", input };

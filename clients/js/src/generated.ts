@@ -22,6 +22,7 @@ export interface Chunks {
   agent_changed: AgentChangedChunk;
   call_reminder: CallReminderChunk;
   checkpoint_created: CheckpointCreatedChunk;
+  citation: CitationChunk;
   context_changed: ContextChangedChunk;
   custom: CustomEventChunk;
   error: ErrorChunk;
@@ -33,6 +34,7 @@ export interface Chunks {
   run_queued: RunQueuedChunk;
   run_resumed: RunResumedChunk;
   run_superseded: RunSupersededChunk;
+  server_tool: ServerToolChunk;
   state_patch: StatePatchChunk;
   step_committed: StepCommittedChunk;
   step_discarded: StepDiscardedChunk;
@@ -204,6 +206,67 @@ export interface CheckpointCreatedChunk {
    * The tag of this chunk on the wire.
    */
   type: "checkpoint_created";
+}
+/**
+ * A source of a part of the answer's text.
+ */
+export interface CitationChunk {
+  /**
+   * The session id of the agent that wrote the chunk, equal to `session_id`.
+   */
+  agent_id: string;
+  /**
+   * The name of the agent that wrote the chunk.
+   */
+  agent_type: string;
+  /**
+   * The number of the attempt at the step. For chunks of a tool call, the number of the call's claim.
+   */
+  attempt: number;
+  /**
+   * The index after the last character of the part.
+   */
+  end: number;
+  /**
+   * The cited text of the source. None if the provider does not give it.
+   */
+  quote: string | null;
+  /**
+   * The run that wrote the chunk.
+   */
+  run_id: string;
+  /**
+   * The position of the chunk in the stream: 1, 2, 3, ... without gaps across all runs and sub-agents.
+   */
+  sequence: number;
+  /**
+   * The session that wrote the chunk: the root session, or a sub-agent's session, which writes to its root's stream.
+   */
+  session_id: string;
+  /**
+   * The index of the first character of the part in the text of the attempt.
+   */
+  start: number;
+  /**
+   * The step that the chunk belongs to. 0 for chunks about the run as a whole.
+   */
+  step: number;
+  /**
+   * The time when the writer created the chunk, in Unix seconds.
+   */
+  timestamp: number;
+  /**
+   * The title of the source, or the name of the file.
+   */
+  title: string | null;
+  /**
+   * The tag of this chunk on the wire.
+   */
+  type: "citation";
+  /**
+   * The address of the source. None for a file or a document.
+   */
+  url: string | null;
 }
 /**
  * The model is shown another part of the history from this step on. Nothing of the history is lost.
@@ -829,6 +892,74 @@ export interface RunSupersededChunk {
    * The tag of this chunk on the wire.
    */
   type: "run_superseded";
+}
+/**
+ * A call that the provider executes while the model answers. It is sent when the call begins and again with each
+ * change; the last one replaces the others. It is part of the attempt, like its text.
+ */
+export interface ServerToolChunk {
+  /**
+   * The session id of the agent that wrote the chunk, equal to `session_id`.
+   */
+  agent_id: string;
+  /**
+   * The name of the agent that wrote the chunk.
+   */
+  agent_type: string;
+  /**
+   * The arguments of the call. Empty until the model has written them.
+   */
+  arguments: {
+    [k: string]: unknown;
+  };
+  /**
+   * The number of the attempt at the step. For chunks of a tool call, the number of the call's claim.
+   */
+  attempt: number;
+  /**
+   * Whether the call has its result.
+   */
+  done: boolean;
+  /**
+   * The error of a call that failed. None otherwise.
+   */
+  error: string | null;
+  /**
+   * The result without the provider's encrypted parts. None if it has none yet, or if the provider does not show it.
+   */
+  result: unknown;
+  /**
+   * The run that wrote the chunk.
+   */
+  run_id: string;
+  /**
+   * The position of the chunk in the stream: 1, 2, 3, ... without gaps across all runs and sub-agents.
+   */
+  sequence: number;
+  /**
+   * The session that wrote the chunk: the root session, or a sub-agent's session, which writes to its root's stream.
+   */
+  session_id: string;
+  /**
+   * The step that the chunk belongs to. 0 for chunks about the run as a whole.
+   */
+  step: number;
+  /**
+   * The time when the writer created the chunk, in Unix seconds.
+   */
+  timestamp: number;
+  /**
+   * The provider's id of the call, unique in its answer.
+   */
+  tool_call_id: string;
+  /**
+   * The tool: `web_search`, `code_execution`, `file_search`, or `<server>.<tool>` of an MCP server.
+   */
+  tool_name: string;
+  /**
+   * The tag of this chunk on the wire.
+   */
+  type: "server_tool";
 }
 /**
  * A change of the committed custom state.
@@ -3476,6 +3607,10 @@ export interface UserMessage {
  */
 export interface AssistantMessage {
   /**
+   * The sources of the answer's text, by their place in it.
+   */
+  citations: Citation[];
+  /**
    * The text of the answer. None if the answer only has tool calls.
    */
   content: string | null;
@@ -3502,6 +3637,10 @@ export interface AssistantMessage {
    */
   run_id: string | null;
   /**
+   * The items of the provider's own tools in the answer, in order. They are sent back only to the same model.
+   */
+  server_blocks: ServerBlock[];
+  /**
    * The step of an answer, or of the call that a result belongs to. None for a user's message.
    */
   step: number | null;
@@ -3513,6 +3652,96 @@ export interface AssistantMessage {
    * The tool calls in the answer, in the model's order, including calls of sub-agents and of `__finish__`.
    */
   tool_calls: ToolCallRequest[];
+}
+/**
+ * A source of a part of an answer's text.
+ */
+export interface Citation {
+  /**
+   * The index after the last character of the part.
+   */
+  end: number;
+  /**
+   * The cited text of the source. None if the provider does not give it.
+   */
+  quote: string | null;
+  /**
+   * The citation as the provider sent it, if its model expects it back. Empty otherwise.
+   */
+  raw: {
+    [k: string]: unknown;
+  };
+  /**
+   * The index of the first character of the part in the answer's text.
+   */
+  start: number;
+  /**
+   * The title of the source, or the name of the file.
+   */
+  title: string | null;
+  /**
+   * The address of the source. None for a file or a document.
+   */
+  url: string | null;
+}
+/**
+ * An item of an answer that a tool of the provider produced (`core.server_tools`): a call, its result, or a list of
+ * tools. It is stored without loss because its model expects it back.
+ */
+export interface ServerBlock {
+  /**
+   * The number of tool calls of the answer before the item.
+   */
+  after_calls: number;
+  /**
+   * The number of characters of the answer's text before the item.
+   */
+  after_text: number;
+  /**
+   * The number of blocks of reasoning before the item.
+   */
+  after_thinking: number;
+  /**
+   * The call that the item begins or ends. None for another item.
+   */
+  call: ServerCall | null;
+  /**
+   * The item as the provider sent it.
+   */
+  raw: {
+    [k: string]: unknown;
+  };
+}
+/**
+ * A call that the provider executed with its own tool (`core.server_tools`), as readers see it.
+ */
+export interface ServerCall {
+  /**
+   * The arguments of the call.
+   */
+  arguments: {
+    [k: string]: unknown;
+  };
+  /**
+   * Whether the call has its result.
+   */
+  done: boolean;
+  /**
+   * The error of a call that failed. None otherwise.
+   */
+  error: string | null;
+  /**
+   * The provider's id of the call, unique in its answer.
+   */
+  id: string;
+  /**
+   * The tool: `web_search`, `code_execution`, `file_search`, or `<server>.<tool>` of an MCP server.
+   */
+  name: string;
+  /**
+   * The result without the provider's encrypted parts. None if it has none yet, or if the provider does not show it.
+   */
+  result: unknown;
 }
 /**
  * One block of reasoning, stored without loss because its model expects it back together with the tool results.
@@ -6099,6 +6328,11 @@ export const DEFAULTS: {
       "kind": "approval",
       "number": 1
     },
+    "citation": {
+      "quote": null,
+      "title": null,
+      "url": null
+    },
     "context_changed": {
       "cause": "policy",
       "cleared": 0,
@@ -6133,6 +6367,12 @@ export const DEFAULTS: {
     },
     "run_resumed": {
       "checkpoint_id": null
+    },
+    "server_tool": {
+      "arguments": {},
+      "done": false,
+      "error": null,
+      "result": null
     },
     "state_patch": {
       "warnings": []

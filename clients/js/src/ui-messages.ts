@@ -9,6 +9,7 @@ import { UI_FIELDS } from "./generated.ts";
 import { GrowingText, readPartial } from "./partial-output.ts";
 import { type Json, same } from "./patches.ts";
 import { QuestionParts } from "./question-parts.ts";
+import { executedBy, sourcePart } from "./served-parts.ts";
 import { shownCall } from "./turns.ts";
 import { NO_USAGE, type Usage, usageFields, withUsage } from "./usage.ts";
 import type { StreamMessage } from "./wire.ts";
@@ -166,6 +167,9 @@ export class UIMessageEncoder {
       case "StepCommitted":
       case "StepDiscarded":
         return this.#answer(change);
+      case "TextCited":
+        if (change.step.conversation === this.#conversation) this.#cite(change.step);
+        return;
       case "CallAsked":
       case "CallStarted":
       case "CallEnded":
@@ -202,6 +206,12 @@ export class UIMessageEncoder {
       default:
         change satisfies never;
     }
+  }
+
+  /** Show the source of the step's newest citation, unless an earlier one has the same source. */
+  #cite({ step, citations, sources }: Step): void {
+    const last = citations.at(-1);
+    if (last !== undefined && sources.at(-1) === last) this.#emit(sourcePart(step, sources.length, last));
   }
 
   #endRun(change: RunEnded | Of<"OutputGiven", "output"> | Of<"RunInterrupted", "run_interrupted">): void {
@@ -258,7 +268,7 @@ export class UIMessageEncoder {
 
   #discard(step: Step): void {
     if (this.#open?.part.step !== step) this.#finishText();
-    if (step.parts.length > 0 && !step.retained) {
+    if (step.parts.length + step.served.size > 0 && !step.retained) {
       this.#emit({ type: "reset-step" });
       this.#open = undefined;
     }
@@ -370,11 +380,11 @@ export class UIMessageEncoder {
   }
 
   #output(call: Call, output: unknown): void {
-    this.#emit({ type: "tool-output-available", toolCallId: this.#idOf(call), output, dynamic: true });
+    this.#emit({ type: "tool-output-available", toolCallId: this.#idOf(call), output, dynamic: true, ...executedBy(call) });
   }
 
   #fail(call: Call, errorText: string): void {
-    this.#emit({ type: "tool-output-error", toolCallId: this.#idOf(call), errorText, dynamic: true });
+    this.#emit({ type: "tool-output-error", toolCallId: this.#idOf(call), errorText, dynamic: true, ...executedBy(call) });
   }
 
   /** The call on the page. Its part is made once, unless the arguments change: a second one would stand in the step that is open
@@ -393,7 +403,7 @@ export class UIMessageEncoder {
     const shown = known ?? { call, input, asked: undefined, requested: false, done: false, child: false };
     shown.input = input;
     this.#calls.set(toolCallId, shown);
-    this.#emit({ type: "tool-input-available", toolCallId, toolName, input, dynamic: true, ...about });
+    this.#emit({ type: "tool-input-available", toolCallId, toolName, input, dynamic: true, ...executedBy(call), ...about });
     this.#ask(shown); // its part is one without an approval again
     return shown;
   }

@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import type { Change } from "../src/conversation/changes.ts";
 import { type Children, Conversation, type StoredMessage } from "../src/conversation/conversation.ts";
-import type { Call, Item, Part, Step } from "../src/conversation/items.ts";
+import type { Call, Item, Part, Source, Step } from "../src/conversation/items.ts";
 import type { FilePart, Pending } from "../src/generated.ts";
 import { messageOf } from "../src/wire.ts";
 
@@ -41,6 +41,8 @@ function ofChange(change: Change): unknown[] {
     case "StepCommitted":
     case "StepDiscarded":
       return [type, ofStep(change.step), change.step.state, change.step.retained];
+    case "TextCited":
+      return [type, ofStep(change.step), ofSource(change.source)];
     case "CallAsked":
     case "CallStarted":
     case "CallEnded":
@@ -66,8 +68,12 @@ function ofItem(item: Item): unknown[] {
   if (item.type === "notice") return ["notice", item.kind, item.text, item.tone, item.code, item.queued, item.hidden];
   const parts = item.parts.map(({ kind, text }) => [kind, text]);
   const about = [item.state, item.retained, item.why, item.model, item.usage, ...(item.cut ? ["cut"] : [])];
-  return ["step", ofStep(item), parts, about, item.calls.map(shown)];
+  const served = item.served.size > 0 && { served: [...item.served.values()].map(shown) };
+  const cited = item.citations.length > 0 && { sources: item.sources.map(ofSource) };
+  return ["step", ofStep(item), parts, about, item.calls.map(shown), ...(served || cited ? [{ ...served, ...cited }] : [])];
 }
+
+const ofSource = ({ start, end, url, title, quote }: Source): unknown[] => [start, end, url, title, quote];
 
 function shown(call: Call): unknown[] {
   const asked: unknown[] = [call.kind, call.parameters, call.reason, call.edited?.by ?? null];

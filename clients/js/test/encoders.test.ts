@@ -33,9 +33,9 @@ test("AG-UI gets a custom event", () => {
 test("each reader shows a new notice without code for it", (t) => {
   const tables: Record<string, unknown>[] = [NOTICES, UI_FIELDS as Record<string, unknown>, DEFAULTS.types];
   const rows = ["Source {number}: {title} {page}", ["number", "title"], { page: null }];
-  tables.forEach((table, n) => (table["citation"] = rows[n]));
-  t.after(() => tables.forEach((table) => delete table["citation"]));
-  const chunk = { type: "citation", number: 1, title: "{tea}" };
+  tables.forEach((table, n) => (table["remark"] = rows[n]));
+  t.after(() => tables.forEach((table) => delete table["remark"]));
+  const chunk = { type: "remark", number: 1, title: "{tea}" };
   const message = messageOf("ses", { session_id: "ses", run_id: "r1", sequence: 1, kind: "chunk", chunk });
 
   const conversation = new Conversation("ses");
@@ -43,9 +43,9 @@ test("each reader shows a new notice without code for it", (t) => {
   assert.deepEqual(conversation.items.map((item) => item.text), ["Source 1: {tea} "]);
   const sent = { number: 1, title: "{tea}" };
   const parts = new UIMessageEncoder("ses").feed(message).filter((part) => part.type.startsWith("data-"));
-  assert.deepEqual(parts, [{ type: "data-citation", data: sent, transient: true }]);
+  assert.deepEqual(parts, [{ type: "data-remark", data: sent, transient: true }]);
   const events = new AgUiEncoder("ses").feed(message).filter((event) => event.type === "CUSTOM");
-  assert.deepEqual(events.map(({ name, value }) => [name, value]), [["helix.citation", sent]]);
+  assert.deepEqual(events.map(({ name, value }) => [name, value]), [["helix.remark", sent]]);
 });
 
 const step = { step: 1, attempt: 1 };

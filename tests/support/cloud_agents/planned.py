@@ -12,6 +12,7 @@ import signal
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from helix._log import get_logger
 from helix.adapters.models.playback import Pace, notify, pieces, play
@@ -20,6 +21,9 @@ from helix.core.errors import ModelError, StoreError
 from helix.core.messages import (
     AnyMessage,
     AssistantMessage,
+    Citation,
+    ServerBlock,
+    ServerCall,
     ThinkingContent,
     ToolResultMessage,
     UserMessage,
@@ -104,8 +108,24 @@ class PlannedModel:
             return TextStepResult(content=text, usage=usage, model=model)
         thinking = [ThinkingContent(text=step["think"])] if step.get("think") else []
         if not step.get("calls"):
-            return await _play(TextStepResult(content=text, thinking=thinking, usage=usage, model=model), request)
+            answer = TextStepResult(content=text, thinking=thinking, usage=usage, model=model, **_searched(step, text))
+            return await _play(answer, request)
         return await _play(_calls(step, text, thinking, usage, model), request)
+
+
+SOURCE = "https://tea.example/kettles"
+
+
+def _searched(step: Step, text: str) -> dict[str, Any]:
+    """Return what a search by the provider's own tool adds to the answer."""
+    if not step.get("search"):
+        return {}
+    begun = ServerCall(id="search_1", name="web_search", arguments={"query": step["search"]})
+    found = begun.model_copy(update={"done": True, "result": [{"url": SOURCE, "title": "Found"}]})
+    raws = [{"type": "server_tool_use", "id": "search_1"}, {"type": "web_search_tool_result", "sealed": "x" * 2000}]
+    blocks = [ServerBlock(raw=raw, call=call) for raw, call in zip(raws, (begun, found), strict=True)]
+    cited = Citation(start=0, end=len(text) // 2, url=SOURCE, title="Found", raw={"encrypted_index": "y"})
+    return {"server_blocks": blocks, "citations": [cited]}
 
 
 async def _see(request: LLMGenerateInput) -> str:

@@ -4,9 +4,11 @@
 import type { Chunks } from "../generated.ts";
 import type { Change } from "./changes.ts";
 import type { Conversation } from "./conversation.ts";
-import { INTERRUPTED, type PartKind, Step } from "./items.ts";
+import { endServed, INTERRUPTED, type PartKind, servedCall, Step } from "./items.ts";
 
-type AnswerChunk = Chunks["text_delta" | "output_delta" | "thinking" | "step_committed" | "step_discarded"];
+type AnswerChunk = Chunks[
+  "text_delta" | "output_delta" | "thinking" | "server_tool" | "citation" | "step_committed" | "step_discarded"
+];
 
 export class Attempts {
   readonly #conversation: Conversation;
@@ -34,6 +36,10 @@ export class Attempts {
       case "thinking":
         if (chunk.is_complete) return this.#completeReasoning(chunk);
         return this.grow("reasoning", chunk.step, chunk.attempt, chunk.content);
+      case "server_tool":
+        return this.#takeServed(chunk);
+      case "citation":
+        return this.#cite(chunk);
       case "step_committed":
         return this.#commit(chunk);
       case "step_discarded":
@@ -67,6 +73,36 @@ export class Attempts {
     if (found.open?.kind !== "reasoning") out.push(...this.grow("reasoning", chunk.step, chunk.attempt, chunk.content));
     endPart(found, out);
     return out;
+  }
+
+  /** Note a call of the provider's own tool, which ends the open part. It is shown once its arguments are known. */
+  #takeServed(chunk: Chunks["server_tool"]): Change[] {
+    const out: Change[] = [];
+    const found = this.#begin(chunk.step, chunk.attempt, out);
+    if (found === undefined) return out;
+    endPart(found, out);
+    const before = found.served.get(chunk.tool_call_id);
+    if (before === undefined && Object.keys(chunk.arguments).length === 0 && !chunk.done) return out;
+    const call = before ?? servedCall(found, chunk.tool_call_id, chunk.tool_name);
+    found.served.set(chunk.tool_call_id, call);
+    if (before === undefined || JSON.stringify(chunk.arguments) !== JSON.stringify(call.arguments)) {
+      call.arguments = chunk.arguments;
+      out.push({ type: "CallStarted", call });
+    }
+    if (chunk.done && call.state === "running") {
+      endServed(call, chunk.result, chunk.error);
+      out.push({ type: "CallEnded", call });
+    }
+    return out;
+  }
+
+  #cite({ step, attempt, start, end, url, title, quote }: Chunks["citation"]): Change[] {
+    const out: Change[] = [];
+    const found = this.#begin(step, attempt, out);
+    if (found === undefined) return out;
+    const source = { start, end, url, title, quote };
+    found.citations.push(source);
+    return [...out, { type: "TextCited", step: found, source }];
   }
 
   #commit(chunk: Chunks["step_committed"]): Change[] {

@@ -4,7 +4,7 @@
 import type { Chunks, NoticeChunk } from "../generated.ts";
 import type { StreamMessage } from "../wire.ts";
 import type { Conversation } from "./conversation.ts";
-import type { Call, Notice, Part, Step } from "./items.ts";
+import type { Call, Notice, Part, Source, Step } from "./items.ts";
 
 /** The modes of runs that continue the answer of the previous run to the same message of the user. */
 export const CONTINUES: ReadonlySet<string> = new Set(["continue", "with_confirmation", "takeover", "retry", "abort"]);
@@ -91,6 +91,8 @@ export type CallChange =
   | { type: "ChildEnded"; call: Call; child: Conversation; chunk: Chunks["subagent_end"] };
 
 export type EventChange =
+  /** A source of the answer's text. */
+  | { type: "TextCited"; step: Step; source: Source }
   | Of<"CustomEmitted", "custom">
   | Of<"StatePatched", "state_patch">
   | Of<"ErrorRaised", "error">

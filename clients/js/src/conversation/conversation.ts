@@ -6,7 +6,7 @@ import type { Edit, FilePart, NoticeChunk, Pending, SessionSnapshot, StreamChunk
 import { chunkOf, isNotice, lineOf, type StreamMessage, waitsIn } from "../wire.ts";
 import { Attempts } from "./attempts.ts";
 import { type Change, CONTINUES } from "./changes.ts";
-import { BUDGET, type Call, isCut, type Item, newCall, type Notice, Step, SUBAGENT, type Tone, type User } from "./items.ts";
+import { BUDGET, type Call, isCut, type Item, loadServed, newCall, type Notice, Step, SUBAGENT, type Tone, type User } from "./items.ts";
 
 export type StoredMessage = SessionSnapshot["messages"][number];
 /** By call, the session and the agent of its sub-agent. */
@@ -86,6 +86,7 @@ export class Conversation {
         this.items.push(step);
         for (const block of message.thinking) step.add("reasoning", block.text || "(redacted)");
         if (message.content) step.add("text", message.content);
+        loadServed(step, message);
         for (const { id, name, arguments: given } of message.tool_calls) {
           const call = this.#add(step, id, name, given);
           const child = children.get(id);
@@ -209,6 +210,8 @@ export class Conversation {
       case "text_delta":
       case "output_delta":
       case "thinking":
+      case "server_tool":
+      case "citation":
       case "step_committed":
       case "step_discarded":
         out.push(...this.#attempts.take(chunk));

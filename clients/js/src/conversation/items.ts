@@ -1,6 +1,6 @@
 // The items of a conversation: messages of the user, attempts at steps with their parts and calls, and notices. They are the
 // items of `helix.core.conversation.items` in Python. Only the conversation that contains an item creates or changes it.
-import type { AskedQuestion, CallResponse, Edit, FilePart, Pending, Usage } from "../generated.ts";
+import type { AskedQuestion, AssistantMessage, CallResponse, Edit, FilePart, Pending, Usage } from "../generated.ts";
 import type { Conversation } from "./conversation.ts";
 
 export type PartKind = "text" | "reasoning" | "output";
@@ -56,6 +56,10 @@ export class Step {
   /** The part that the next piece of its kind is appended to. Undefined between two parts. */
   open: Part | undefined;
   readonly calls: Call[] = [];
+  /** The calls of the provider's own tools, by the provider's ids, in order. */
+  readonly served = new Map<string, Call>();
+  /** The sources of the text. */
+  readonly citations: Source[] = [];
   /** `open` while the text is provisional, `committed` once it is stored, `discarded` if the attempt was dropped. */
   state: "open" | "committed" | "discarded" = "open";
   /** Whether the text of a discarded attempt stays readable until another attempt at the step begins. */
@@ -86,6 +90,13 @@ export class Step {
     return part;
   }
 
+  /** The sources of the text, each once, in the order of their first citations. */
+  get sources(): Source[] {
+    const isFirst = (one: Source, at: number) =>
+      this.citations.findIndex((other) => other.url === one.url && other.title === one.title) === at;
+    return this.citations.filter(isFirst);
+  }
+
   /** The text of the answer so far. */
   get text(): string {
     return this.#joined("text", "");
@@ -105,6 +116,17 @@ export class Step {
     const texts = this.parts.filter((part) => part.kind === kind).map((part) => part.text);
     return texts.join(between);
   }
+}
+
+/** A source of a part of an answer's text, from the character `start` to before `end`. */
+export interface Source {
+  start: number;
+  end: number;
+  /** Null for a file or a document. */
+  url: string | null;
+  title: string | null;
+  /** The cited text. Null if the provider does not give it. */
+  quote: string | null;
 }
 
 /** A call of a tool or a sub-agent. */
@@ -142,14 +164,38 @@ export interface Call {
   edited: Edit | null;
   /** The arguments before the edit. Null if they are the model's, or if the stream did not show them. */
   asked: Arguments | null;
+  /** Whether the provider executes the call, while the model answers. */
+  served: boolean;
   /** The conversation of the sub-agent that the call started. */
   child: Conversation | undefined;
 }
 
 export const newCall = (step: Step, id: string, name: string, given: Arguments): Call => ({
   ...{ step, id, name, arguments: given, state: "open", attempt: 0, result: null, files: [], error: null, kind: "approval" },
-  ...{ parameters: {}, reason: null, questions: [], responses: [], round: 0, declared: false, edited: null, asked: null, child: undefined },
+  ...{ parameters: {}, reason: null, questions: [], responses: [], round: 0, declared: false, edited: null, asked: null, served: false, child: undefined },
 });
+
+/** Return a call that the provider executes. Its id is made unique in the session. */
+export const servedCall = (step: Step, id: string, name: string): Call => ({
+  ...newCall(step, `${step.step}/${step.attempt}/${id}`, name, {}),
+  ...{ state: "running", attempt: 1, served: true },
+});
+
+export function endServed(call: Call, result: unknown, error: string | null): void {
+  [call.state, call.result, call.error] = [error === null ? "done" : "failed", result, error];
+}
+
+/** Read the calls of the provider's own tools and the sources of a stored answer. An older service sends neither. */
+export function loadServed(step: Step, message: Partial<Pick<AssistantMessage, "server_blocks" | "citations">>): void {
+  for (const { call: made } of message.server_blocks ?? []) {
+    if (made == null) continue;
+    const call = step.served.get(made.id) ?? servedCall(step, made.id, made.name);
+    call.arguments = made.arguments;
+    endServed(call, made.result, made.error);
+    step.served.set(made.id, call);
+  }
+  for (const { start, end, url, title, quote } of message.citations ?? []) step.citations.push({ start, end, url, title, quote });
+}
 
 /** A line about the run that is not part of the conversation, such as an error. Readers put it into words. */
 export interface Notice {

@@ -80,6 +80,10 @@ if TYPE_CHECKING:
     from helix.core.registry import default_registry as default_registry
     from helix.core.routes import Route as Route
     from helix.core.routes import RouteOption as RouteOption
+    from helix.core.server_tools import CodeExecution as CodeExecution
+    from helix.core.server_tools import FileSearch as FileSearch
+    from helix.core.server_tools import RemoteMcp as RemoteMcp
+    from helix.core.server_tools import WebSearch as WebSearch
     from helix.core.tools import FINISH_TOOL_NAME as FINISH_TOOL_NAME
     from helix.core.tools import SUBAGENT_TOOL_PREFIX as SUBAGENT_TOOL_PREFIX
     from helix.core.tools import Tool as Tool
@@ -133,6 +137,7 @@ _NAMES = LazyNames(
         "helix.core.questions": "Question ask_user",
         "helix.core.registry": "AgentRegistry default_registry",
         "helix.core.routes": "Route RouteOption",
+        "helix.core.server_tools": "CodeExecution FileSearch RemoteMcp WebSearch",
         "helix.core.tools": "FINISH_TOOL_NAME SUBAGENT_TOOL_PREFIX Tool create_finish_tool create_sub_agent_tool "
         "define_tool is_finish_tool is_sub_agent_tool tool",
         "helix.core.usage": "Usage",

@@ -96,7 +96,8 @@ def sent_parts(message: AnyMessage) -> JsonObject:
         case UserMessage():
             return {"role": message.role, "content": message.content, **_files(message)}
         case AssistantMessage():
-            return message.model_dump(mode="json", include={"role", "content", "tool_calls", "thinking"})
+            served = {"server_blocks"} if message.server_blocks else set[str]()
+            return message.model_dump(mode="json", include={"role", "content", "tool_calls", "thinking", *served})
         case ToolResultMessage():
             fields = {"role", "tool_call_id", "tool_name", "content", "success"}
             return {**message.model_dump(mode="json", include=fields), **_files(message)}

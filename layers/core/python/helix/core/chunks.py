@@ -10,38 +10,22 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeGuard, TypeVar, get_a
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
+from helix.core.answer_chunks import CitationChunk as CitationChunk
+from helix.core.answer_chunks import OutputChunk as OutputChunk
+from helix.core.answer_chunks import OutputDeltaChunk as OutputDeltaChunk
+from helix.core.answer_chunks import ServerToolChunk as ServerToolChunk
+from helix.core.answer_chunks import TextDeltaChunk as TextDeltaChunk
+from helix.core.answer_chunks import ThinkingChunk as ThinkingChunk
 from helix.core.chunk_envelope import ChunkBase, NoticeChunk
 from helix.core.errors import InvalidInputError
 from helix.core.files import FilePart
 from helix.core.inbox_chunks import MessageQueuedChunk as MessageQueuedChunk
 from helix.core.json import JsonObject, JsonValue
 from helix.core.messages import AskedQuestion, CallResponse, Edit
-from helix.core.output_chunks import OutputChunk as OutputChunk
-from helix.core.output_chunks import OutputDeltaChunk as OutputDeltaChunk
 from helix.core.usage import Usage
 from helix.core.wait_chunks import CallReminderChunk as CallReminderChunk
 
 _ChunkT = TypeVar("_ChunkT", bound=ChunkBase)
-
-
-class TextDeltaChunk(ChunkBase):
-    """A piece of the model's text."""
-
-    type: Literal["text_delta"] = "text_delta"
-    """The tag of this chunk on the wire."""
-    delta: str
-    """The text to append to the pieces of the same session, step and attempt."""
-
-
-class ThinkingChunk(ChunkBase):
-    """A piece of the model's reasoning, or a whole block of it."""
-
-    type: Literal["thinking"] = "thinking"
-    """The tag of this chunk on the wire."""
-    content: str
-    """The piece, or the text of the whole block."""
-    is_complete: bool = False
-    """False for a piece. True once for the whole block, which repeats the pieces: do not append it to them."""
 
 
 class ToolStartChunk(ChunkBase):
@@ -335,7 +319,7 @@ AnyChunk: TypeAlias = (
     | CustomEventChunk | StatePatchChunk | ErrorChunk | OutputChunk | RunInterruptedChunk | RunResumedChunk
     | CheckpointCreatedChunk | RunPausedChunk | RunSupersededChunk | StepCommittedChunk | StepDiscardedChunk
     | StreamResyncChunk | ToolApprovalRequestChunk | RunQueuedChunk | ContextChangedChunk | MessageQueuedChunk
-    | OutputDeltaChunk | CallReminderChunk | AgentChangedChunk
+    | OutputDeltaChunk | CallReminderChunk | AgentChangedChunk | ServerToolChunk | CitationChunk
 )  # fmt: skip
 KnownChunk = Annotated[AnyChunk, Field(discriminator="type")]
 

@@ -11,11 +11,12 @@ from helix.core.caching import ResponseCacheConfig
 from helix.core.json import JsonObject
 from helix.core.messages import Record
 from helix.core.routes import Route
+from helix.core.server_tools import ServerTool
 
 _SET_BY_HELIX: Final = {
     "model": "give it as model",
     "messages": "they are the session's history, after system_prompt",
-    "tools": "give them as the agent's tools",
+    "tools": "give your own as the agent's tools, and the provider's as server_tools",
     "tool_choice": "leave it out; the model chooses, and an agent with an output schema is asked for its output at the end",
     "stream": "leave it out; every answer is streamed",
     "stream_options": "leave it out; every answer is streamed, with its usage",
@@ -69,6 +70,9 @@ class LLMConfig(Record):
     """The timeout of one attempt in seconds."""
     stall_timeout_s: float = Field(default=60, gt=0)
     """The maximum time between two chunks of a stream, in seconds."""
+    server_tools: list[ServerTool] = Field(default_factory=list)
+    """The provider's own tools: `WebSearch()`, `CodeExecution()`, `FileSearch(...)` and `RemoteMcp(...)`. The provider
+    executes them while the model answers. A model of which the provider does not have one of them is refused."""
     route: Route | None = None
     """The route that chooses the model of each call. None if every call goes to `model`."""
     response_cache: ResponseCacheConfig | None = None

@@ -20,9 +20,11 @@ from helix.core.messages import (
     AskedQuestion,
     AssistantMessage,
     CallResponse,
+    Citation,
     Edit,
     EditedArguments,
     Record,
+    ServerBlock,
     ThinkingContent,
     ToolCallRequest,
     ToolResultMessage,
@@ -91,6 +93,10 @@ class AssistantRow(Stored):
     """The tool calls of the answer, in the model's order. Their ids are unique in the session."""
     thinking: list[ThinkingContent] = Field(default_factory=list)
     """The reasoning of the answer. It is sent back only to the model that produced it."""
+    server_blocks: list[ServerBlock] = Field(default_factory=list)
+    """The items of the provider's own tools in the answer. They are sent back only to the model that produced them."""
+    citations: list[Citation] = Field(default_factory=list)
+    """The sources of the answer's text. Empty without citations."""
     children: dict[str, ChildRef] = Field(default_factory=dict)
     """The sessions and first runs of sub-agents, by call id."""
     resolved: dict[str, tuple[str, bool]] = Field(default_factory=dict)
@@ -293,6 +299,8 @@ def message_of(entry: AnyEntry, lineage: int, index: int) -> UserMessage | Assis
                 content=entry.content,
                 tool_calls=entry.tool_calls,
                 thinking=entry.thinking,
+                server_blocks=entry.server_blocks,
+                citations=entry.citations,
                 metadata={"model": entry.model, "stop_reason": entry.stop_reason}
                 | ({"cached": True} if entry.cached else {})
                 | ({"without_reasoning": True} if entry.without_reasoning else {})

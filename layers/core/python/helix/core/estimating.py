@@ -62,6 +62,7 @@ def estimate_request(messages: Sequence[AnyMessage], tools: Iterable[Described] 
                 for call in message.tool_calls:
                     total += PER_MESSAGE + estimate_text(call.name) + estimate_text(dumps(call.arguments))
                 total += sum(estimate_text(block.text) for block in message.thinking)
+                total += sum(estimate_text(dumps(block.raw)) for block in message.server_blocks)
             case ToolResultMessage():
                 total += estimate_text(message.tool_name)
             case _:

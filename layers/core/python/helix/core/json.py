@@ -22,6 +22,7 @@ __all__ = [
     "JsonValue",
     "check_json",
     "check_text",
+    "clean_json",
     "clean_text",
     "dumps",
     "loads",
@@ -192,3 +193,16 @@ def text_of(error: BaseException) -> str:
 def clean_text(text: str) -> str:
     """Return `text` with split surrogate pairs joined again. Lone surrogates become U+FFFD."""
     return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def clean_json(value: Any) -> Any:
+    """Return the value with storable strings: split surrogate pairs are joined, and lone surrogates replaced."""
+    match value:
+        case str():
+            return clean_text(str(value))
+        case list():
+            return [clean_json(item) for item in value]
+        case dict():
+            return {clean_json(key): clean_json(item) for key, item in value.items()}
+        case _:
+            return value

@@ -50,8 +50,8 @@ def with_text(plan: StepProcessingPlan, text: str | None) -> StepProcessingPlan:
     message = plan.assistant_message_plan
     assert message is not None
     if text is not None:
-        return replace(plan, assistant_message_plan=replace(message, content=text))
-    message = replace(message, content=None, thinking=[])
+        return replace(plan, assistant_message_plan=replace(message, content=text, server_blocks=[], citations=[]))
+    message = replace(message, content=None, thinking=[], server_blocks=[], citations=[])
     if message.tool_calls:
         return replace(plan, assistant_message_plan=message)
     return StepProcessingPlan(message, missed=True)
@@ -67,7 +67,7 @@ def with_output(plan: StepProcessingPlan, output: JsonValue, refused: Verdict | 
     if refused is None:
         message = replace(message, tool_calls=calls)
         return replace(plan, assistant_message_plan=message, finish=replace(finish, output=output), output=output)
-    message = replace(message, tool_calls=calls, thinking=[])
+    message = replace(message, tool_calls=calls, thinking=[], server_blocks=[], citations=[])
     resolved = {**plan.resolved, finish.call_id: blocked_result(refused)}
     return _with_status(
         replace(plan, assistant_message_plan=message, resolved=resolved, finish=None, output=None, missed=True)

@@ -60,6 +60,64 @@ class ThinkingContent(Record):
     """The number of tool calls of the answer before the block."""
 
 
+class ServerCall(Record):
+    """A call that the provider executed with its own tool (`core.server_tools`), as readers see it."""
+
+    id: str
+    """The provider's id of the call, unique in its answer."""
+    name: str
+    """The tool: `web_search`, `code_execution`, `file_search`, or `<server>.<tool>` of an MCP server."""
+    arguments: JsonObject = Field(default_factory=dict)
+    """The arguments of the call."""
+    done: bool = False
+    """Whether the call has its result."""
+    result: JsonValue = None
+    """The result without the provider's encrypted parts. None if it has none yet, or if the provider does not show it."""
+    error: str | None = None
+    """The error of a call that failed. None otherwise."""
+
+
+class ServerBlock(Record):
+    """An item of an answer that a tool of the provider produced (`core.server_tools`): a call, its result, or a list of
+    tools. It is stored without loss because its model expects it back."""
+
+    raw: JsonObject
+    """The item as the provider sent it."""
+    call: ServerCall | None = None
+    """The call that the item begins or ends. None for another item."""
+    after_text: int = 0
+    """The number of characters of the answer's text before the item."""
+    after_calls: int = 0
+    """The number of tool calls of the answer before the item."""
+    after_thinking: int = 0
+    """The number of blocks of reasoning before the item."""
+
+
+class Citation(Record):
+    """A source of a part of an answer's text."""
+
+    start: int
+    """The index of the first character of the part in the answer's text."""
+    end: int
+    """The index after the last character of the part."""
+    url: str | None = None
+    """The address of the source. None for a file or a document."""
+    title: str | None = None
+    """The title of the source, or the name of the file."""
+    quote: str | None = None
+    """The cited text of the source. None if the provider does not give it."""
+    raw: JsonObject = Field(default_factory=dict)
+    """The citation as the provider sent it, if its model expects it back. Empty otherwise."""
+
+
+def distinct_sources(citations: Iterable[Citation]) -> list[Citation]:
+    """Return the sources, each once, in the order of their first citations."""
+    found: dict[tuple[str | None, str | None], Citation] = {}
+    for citation in citations:
+        found.setdefault((citation.url, citation.title), citation)
+    return list(found.values())
+
+
 class AskedQuestion(Record):
     """A question that a tool asked while it ran, and its answer."""
 
@@ -177,6 +235,10 @@ class AssistantMessage(_Stored):
     """The tool calls in the answer, in the model's order, including calls of sub-agents and of `__finish__`."""
     thinking: list[ThinkingContent] = Field(default_factory=list)
     """The blocks of reasoning in the answer. They are sent back only to the same model."""
+    server_blocks: list[ServerBlock] = Field(default_factory=list)
+    """The items of the provider's own tools in the answer, in order. They are sent back only to the same model."""
+    citations: list[Citation] = Field(default_factory=list)
+    """The sources of the answer's text, by their place in it."""
 
 
 class ToolResultMessage(_Stored):

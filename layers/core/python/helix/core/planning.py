@@ -8,13 +8,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 from pydantic import BaseModel, ValidationError
 
 from helix.core.damage import every_problem
 from helix.core.json import MAX_BYTES, JsonObject, JsonValue, check_json, dumps, size, text_size
-from helix.core.messages import AssistantMessage, ThinkingContent, ToolCallRequest, check_message
+from helix.core.messages import (
+    AssistantMessage,
+    Citation,
+    ServerBlock,
+    ThinkingContent,
+    ToolCallRequest,
+    check_message,
+)
 from helix.core.rows import ErrorInfo
 from helix.core.status import AgentStatus
 from helix.core.steps import (
@@ -43,6 +50,10 @@ TOO_LONG_ARGUMENTS = (
 )
 
 
+_SHARED = (*("thinking", "server_blocks", "citations", "stop_reason", "usage", "model", "without_reasoning", "phase"),)
+"""The fields of an answer that is an output which its equivalent call has too."""
+
+
 @dataclass(frozen=True, slots=True)
 class AssistantMessagePlan:
     """The assistant message that a step adds to history."""
@@ -53,6 +64,15 @@ class AssistantMessagePlan:
     """The calls as stored, with ids that are unique in the session."""
     thinking: list[ThinkingContent] = field(default_factory=list)
     """The reasoning of the answer."""
+    server_blocks: list[ServerBlock] = field(default_factory=list)
+    """The items of the provider's own tools in the answer."""
+    citations: list[Citation] = field(default_factory=list)
+    """The sources of the answer's text."""
+
+    @classmethod
+    def of(cls, result: TextStepResult | ToolCallsStepResult, calls: list[ToolCallRequest]) -> Self:
+        """Return the message of an answer, whose calls have these ids."""
+        return cls(result.content, calls, result.thinking, result.server_blocks, result.citations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +160,7 @@ def plan_step_processing(
         reason = str(step_result.stop_reason)
         return failed(reason, _STOP_MESSAGES.get(reason, f"the model stopped with {reason!r}"))
     if isinstance(step_result, TextStepResult):
-        message = AssistantMessagePlan(step_result.content, thinking=step_result.thinking)
+        message = AssistantMessagePlan.of(step_result, [])
         if not step_result.should_stop:
             return StepProcessingPlan(message)
         if output_schema is not None:
@@ -154,7 +174,7 @@ def normalise(step_result: ToolCallsStepResult | StructuredOutputStepResult) -> 
     if isinstance(step_result, ToolCallsStepResult):
         return step_result
     arguments = step_result.output if isinstance(step_result.output, dict) else {"output": step_result.output}
-    shared = step_result.model_dump(include={"thinking", "stop_reason", "usage", "model", "without_reasoning", "phase"})
+    shared = {name: getattr(step_result, name) for name in _SHARED}
     return ToolCallsStepResult(
         tool_calls=[ParsedToolCall(id="finish", name=FINISH_TOOL_NAME, arguments=arguments)], **shared
     )
@@ -228,7 +248,7 @@ def _plan_calls(
         handoff = None
     alone = finish is not None and not pending and not children
     return StepProcessingPlan(
-        AssistantMessagePlan(result.content, requests, result.thinking),
+        AssistantMessagePlan.of(result, requests),
         pending_tool_calls=pending,
         pending_sub_agent_calls=children,
         resolved=resolved,
@@ -340,7 +360,14 @@ _STOP_MESSAGES: dict[str, str] = {
 
 
 def create_assistant_message(plan: AssistantMessagePlan, **fields: Any) -> AssistantMessage:
-    return AssistantMessage(content=plan.content, tool_calls=plan.tool_calls, thinking=plan.thinking, **fields)
+    return AssistantMessage(
+        content=plan.content,
+        tool_calls=plan.tool_calls,
+        thinking=plan.thinking,
+        server_blocks=plan.server_blocks,
+        citations=plan.citations,
+        **fields,
+    )
 
 
 def child_message(tool: AnyTool, arguments: JsonObject) -> str:

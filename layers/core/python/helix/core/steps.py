@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 
 from helix.core.errors import InvalidInputError
-from helix.core.json import JsonObject, JsonValue, check_json, clean_text
-from helix.core.messages import Record, ThinkingContent, ToolCallRequest
+from helix.core.json import JsonObject, JsonValue, check_json, clean_json
+from helix.core.messages import Citation, Record, ServerBlock, ThinkingContent, ToolCallRequest
 from helix.core.tools import FINISH_TOOL_NAME
 from helix.core.usage import Usage
 
@@ -61,6 +62,10 @@ class _Result(Record):
 
     thinking: list[ThinkingContent] = Field(default_factory=list)
     """The blocks of reasoning in the answer, in order."""
+    server_blocks: list[ServerBlock] = Field(default_factory=list)
+    """The items of the provider's own tools in the answer, in order."""
+    citations: list[Citation] = Field(default_factory=list)
+    """The sources of the answer's text, by their place in it."""
     stop_reason: StopReason | None = None
     """Why the model stopped. None if the adapter does not know."""
     usage: Usage = Usage()
@@ -141,11 +146,15 @@ def storable(result: AnyStepResult) -> AnyStepResult:
     """Return `result` if it can be stored, otherwise a sanitized copy.
 
     Split surrogate pairs are joined and lone surrogates replaced. A call whose arguments or output exceed the JSON
-    limits becomes a malformed call with the reason. The stop reason `interrupted` becomes `unknown`, because only Helix
+    limits becomes a malformed call with the reason. Items of the provider's tools that exceed them are left out, all of
+    an answer, because its model expects all or none. The stop reason `interrupted` becomes `unknown`, because only Helix
     knows of interrupts.
     """
     if result.stop_reason == StopReason.INTERRUPTED:
         result = result.model_copy(update={"stop_reason": StopReason.UNKNOWN})
+    if result.server_blocks and not _are_storable(result.server_blocks):
+        plain = [citation.model_copy(update={"raw": {}}) for citation in result.citations]
+        result = result.model_copy(update={"server_blocks": [], "citations": plain})
     match result:
         case StructuredOutputStepResult():
             output, malformed = _within_limits(result.output, "the value")
@@ -163,7 +172,15 @@ def storable(result: AnyStepResult) -> AnyStepResult:
         result.model_dump_json(warnings="error")  # raises if an adapter set a field to a wrong type
         return result
     except ValueError:
-        return type(result).model_validate(_clean(result.model_dump(mode="python", warnings="error")))
+        return type(result).model_validate(clean_json(result.model_dump(mode="python", warnings="error")))
+
+
+def _are_storable(blocks: Sequence[ServerBlock]) -> bool:
+    try:
+        check_json([block.raw for block in blocks], "the items of the provider's tools")
+    except InvalidInputError:
+        return False
+    return True
 
 
 def _shared(result: _Result) -> dict[str, Any]:
@@ -184,20 +201,8 @@ def _within_limits(value: JsonValue, what: str) -> tuple[JsonValue, str | None]:
         return value, None
     except InvalidInputError as error:
         try:
-            value = _clean(value)
+            value = clean_json(value)
             check_json(value, what)
             return value, None
         except (InvalidInputError, RecursionError):
             return None, str(error)
-
-
-def _clean(value: Any) -> Any:
-    match value:
-        case str():
-            return clean_text(str(value))
-        case list():
-            return [_clean(item) for item in value]
-        case dict():
-            return {_clean(key): _clean(item) for key, item in value.items()}
-        case _:
-            return value

@@ -16,6 +16,7 @@
 | `ContextChanged` | `context_changed` | | | |
 | `ModelAsked` | | `before_llm_call` | | |
 | `TextReceived`, `ThinkingReceived`, `OutputReceived` | deltas | | | |
+| `ServerCalled`, `TextCited` | `server_tool`, `citation` | | | |
 | `TryFailed` | error, `step_discarded` | | | |
 | `AnswerWithheld` | `step_discarded` | | | |
 | `ModelAnswered` | | `after_llm_call` | | |
@@ -53,6 +54,12 @@ from helix.core.session_row import StepClaim
 from helix.core.steps import AnyStepResult
 from helix.core.tools import AnyTool
 from helix.core.view_row import ViewRow
+from helix.engine.answer_facts import AnswerPart as AnswerPart
+from helix.engine.answer_facts import OutputReceived as OutputReceived
+from helix.engine.answer_facts import ServerCalled as ServerCalled
+from helix.engine.answer_facts import TextCited as TextCited
+from helix.engine.answer_facts import TextReceived as TextReceived
+from helix.engine.answer_facts import ThinkingReceived as ThinkingReceived
 from helix.ports.model import LLMGenerateInput
 
 if TYPE_CHECKING:
@@ -175,32 +182,6 @@ class ContextChanged:
 class ModelAsked:
     request: LLMGenerateInput
     """The request that is about to be sent, or answered from the response cache."""
-
-
-@dataclass(frozen=True, slots=True)
-class TextReceived:
-    claim: StepClaim
-    """The step's claim under which the model is called. Its attempt number identifies the text."""
-    delta: str
-    """The next piece of the answer's text, as the adapter delivered it."""
-
-
-@dataclass(frozen=True, slots=True)
-class OutputReceived:
-    claim: StepClaim
-    """The step's claim under which the model is called."""
-    delta: str
-    """The next piece of the structured output, as JSON text."""
-
-
-@dataclass(frozen=True, slots=True)
-class ThinkingReceived:
-    claim: StepClaim
-    """The step's claim under which the model is called."""
-    content: str
-    """A piece of the model's reasoning, or the whole block if `is_complete`."""
-    is_complete: bool
-    """Whether `content` is a whole block of reasoning, sent once after its pieces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,8 +363,7 @@ class RunCounted:
 
 Fact = (
     RunStarted | RunClaimed | RunBegan | MessagesAdded | StepFolded | CommitsMissed | RunQueued | RunAdmitted
-    | CacheAsked | BudgetRefused | ContextChanged | MessageWaits | ModelAsked | TextReceived | OutputReceived
-    | ThinkingReceived | TryFailed | AnswerWithheld | ModelAnswered | ModelCallEnded | CallsRefused | StepStaged
-    | CallWaits | CallReminded | ToolClaimed | ToolStarted | ToolEnded | CallDone | ChildBegan | ChildAttached
-    | ChildEnded | RunEnded | RunFinished | RunCounted
+    | CacheAsked | BudgetRefused | ContextChanged | MessageWaits | ModelAsked | AnswerPart | TryFailed | AnswerWithheld
+    | ModelAnswered | ModelCallEnded | CallsRefused | StepStaged | CallWaits | CallReminded | ToolClaimed | ToolStarted
+    | ToolEnded | CallDone | ChildBegan | ChildAttached | ChildEnded | RunEnded | RunFinished | RunCounted
 )  # fmt: skip

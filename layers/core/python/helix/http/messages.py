@@ -16,8 +16,9 @@ from helix.core.entries import read_waits
 from helix.core.files import FilePart
 from helix.core.inbox import WaitingMessage
 from helix.core.json import JsonObject, JsonValue, loads
-from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage, UserMessage
+from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage, UserMessage, distinct_sources
 from helix.core.run_row import RunRow
+from helix.core.server_tools import server_calls
 from helix.core.session_row import SessionRow
 from helix.core.tools import FINISH_TOOL_NAME
 from helix.core.wire import StreamMessage
@@ -25,7 +26,16 @@ from helix.http.turns import agui_messages
 from helix.runtime.executor import Executor
 from helix.stream.discarded import discarded_text
 from helix.stream.file_parts import file_url, parts_of, ui_result_files
-from helix.stream.ui_calls import ANSWERED_BY, QUESTION, answers_of, people_of, question_id, rounds_of, shown_question
+from helix.stream.ui_calls import (
+    ANSWERED_BY,
+    QUESTION,
+    answers_of,
+    people_of,
+    question_id,
+    rounds_of,
+    shown_question,
+    ui_source,
+)
 from helix.stream.ui_fold import UIMessageFold
 from helix.stream.ui_messages import UIMessageEncoder, Version
 
@@ -219,8 +229,16 @@ def _from_history(
 def _answer(answer: AssistantMessage, calls: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     parts: list[dict[str, Any]] = [{"type": "step-start"}]
     parts += [{"type": "reasoning", "text": one.text, "state": "done"} for one in answer.thinking if one.text]
+    for made in server_calls(answer.server_blocks):
+        given = {"toolName": made.name, "toolCallId": f"{answer.step}/0/{made.id}", "input": made.arguments}
+        ended = {"state": "output-available", "output": made.result}
+        if made.error is not None:
+            ended = {"state": "output-error", "errorText": made.error}
+        parts.append({"type": "dynamic-tool", **given, **ended, "providerExecuted": True})
     if answer.content:
         parts.append({"type": "text", "text": answer.content, "state": "done"})
+    sources = enumerate(distinct_sources(answer.citations), 1)
+    parts += [ui_source(answer.step or 0, number, source) for number, source in sources]
     for call in answer.tool_calls:
         if call.name == FINISH_TOOL_NAME:
             continue

@@ -11,7 +11,7 @@ from helix.core.config import LLMConfig
 from helix.core.errors import FileMissingError
 from helix.core.files import FilePart
 from helix.core.json import JsonObject
-from helix.core.messages import AnyMessage, latest_files
+from helix.core.messages import AnyMessage, Citation, ServerCall, latest_files
 from helix.core.steps import AnyStepResult, ParsedToolCall
 from helix.core.usage import Usage
 from helix.ports.catalog import ModelCatalog, unsupported
@@ -55,6 +55,10 @@ class LLMStreamCallbacks:
     """Called with the name of a tool when the first piece of its call arrives. The call may still be discarded."""
     on_tool_call: Callable[[ParsedToolCall], MaybeAwaitable] | None = None
     """Called with each tool call once its arguments are complete."""
+    on_server_call: Callable[[ServerCall], MaybeAwaitable] | None = None
+    """Called with a call of the provider's own tool when it begins, and again when it has its result."""
+    on_citation: Callable[[Citation], MaybeAwaitable] | None = None
+    """Called with each source of the answer's text."""
     on_error: Callable[[Exception], MaybeAwaitable] | None = None
     """Called when an attempt has failed, whether or not it will be retried."""
 

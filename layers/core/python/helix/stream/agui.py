@@ -244,6 +244,7 @@ class AgUiEncoder:
                 self._failure = chunk.code if writer is self._run else self._failure
             case (
                 ch.ErrorRaised()
+                | ch.TextCited()
                 | ch.RunQueued()
                 | ch.CheckpointCreated()
                 | ch.ContextChanged()
@@ -332,6 +333,8 @@ class AgUiEncoder:
     def _call(self, writer: Writer, change: ch.CallChange) -> None:
         match change:
             case ch.CallStarted(call):
+                if call.served:
+                    self._answers.hold(writer, call.step)
                 self._calls.start(writer, call)
             case ch.CallAsked(call):
                 self._calls.ask(writer, call)

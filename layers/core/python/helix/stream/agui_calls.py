@@ -97,7 +97,8 @@ class Calls:
 
     def _emit_call(self, call: Call, shown: str, name: str, arguments: str, writer: Writer) -> None:
         step = call.step
-        parent = answer_id(step.conversation.id, step.step, step.attempt if step.state == "committed" else 0)
+        in_answer = call.served or step.state == "committed"
+        parent = answer_id(step.conversation.id, step.step, step.attempt if in_answer else 0)
         tag = self._owners.setdefault(parent, writer.tag)
         self._emit("TOOL_CALL_START", None, toolCallId=shown, toolCallName=name, parentMessageId=parent, **tag)
         self._emit("TOOL_CALL_ARGS", None, toolCallId=shown, delta=arguments, **tag)

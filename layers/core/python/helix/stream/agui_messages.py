@@ -32,10 +32,17 @@ class AgUiMessages:
         """Remove messages. Reasoning is emptied instead of removed, because a snapshot without any reasoning leaves the
         reader's reasoning unchanged."""
         gone = set(ids)
+        calls: set[str] = set()  # those that the provider executed for the answer
         for message in self._messages:
-            if message["id"] in gone and message["role"] == "reasoning":
-                message["content"] = ""
-        self._messages = [m for m in self._messages if m["id"] not in gone or m["role"] == "reasoning"]
+            if message["id"] in gone:
+                calls.update(call["id"] for call in message.get("toolCalls", []))
+                if message["role"] == "reasoning":
+                    message["content"] = ""
+        self._messages = [
+            m
+            for m in self._messages
+            if (m["id"] not in gone or m["role"] == "reasoning") and m.get("toolCallId") not in calls
+        ]
 
     def rename(self, ids: Iterable[str], suffix: str) -> list[str]:
         """Rename these messages. Return their new ids."""

@@ -68,6 +68,12 @@ class Answers:
             self._talk.append(thought, delta)
             self._emit("REASONING_MESSAGE_CONTENT", writer, messageId=thought, delta=delta)
 
+    def hold(self, writer: Writer, step: Step) -> None:
+        """Note that the attempt's message has a call, and so is discarded with the attempt even if it has no text."""
+        self.enter(writer, step)
+        if answer_of(step) not in writer.shown:
+            writer.shown.append(answer_of(step))
+
     def end(self, writer: Writer, step: Step) -> list[str]:
         """End the attempt. Return the ids of its messages."""
         self.enter(writer, step)

@@ -13,6 +13,7 @@ from helix.core.conversation.changes import (
     StepBegan,
     StepCommitted,
     StepDiscarded,
+    TextCited,
 )
 from helix.core.conversation.conversation import Conversation
 from helix.core.conversation.items import Step
@@ -33,6 +34,8 @@ def discarded_text(messages: Iterable[StreamMessage], root: str) -> set[int]:
             match change:
                 case PartBegan() | PartGrew() | PartEnded():
                     shown = change.part.step
+                case TextCited(step, _):
+                    shown = step
                 case StepBegan(_, replaces):
                     found.update(sequences.pop(replaces, []) if replaces is not None else [])
                 case StepCommitted(step):

@@ -85,6 +85,8 @@ def _lines(conversation: Conversation) -> Iterator[tuple[str, str]]:
                 yield "tool", f"reasoning · {len(text):,} characters"
             case StepPiece(_, "answer", text):
                 yield "text", text
+            case StepPiece(_, "sources", text):
+                yield from (("tool", f"source {line}") for line in text.splitlines())
             case StepPiece(_, "cut"):
                 yield "tool", "stopped here"
             case StepPiece(_, _, text):

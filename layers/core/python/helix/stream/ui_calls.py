@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from helix.core.conversation.items import Call, Question
+from helix.core.conversation.items import Call, Question, Step
 from helix.core.json import JsonObject, JsonValue, dumps
-from helix.core.messages import AskedQuestion, CallResponse
+from helix.core.messages import AskedQuestion, CallResponse, Citation
 
 QUESTION = "question"
 """The name of the tool in the part of a question."""
@@ -29,6 +29,25 @@ def shown_call(root: str, session_id: str, call_id: str) -> str:
 def question_id(shown: str, round: int) -> str:
     """Return the id on a page of a round of questions. `shown`: the id of the call that asks them."""
     return f"{shown}?{round}"
+
+
+def executed_by(call: Call) -> JsonObject:
+    """Return the field of the parts of a call that the provider executed, for which a page does not wait."""
+    return {"providerExecuted": True} if call.served else {}
+
+
+def new_source(step: Step, source: Citation) -> list[JsonObject]:
+    """Return the part of the step's newest citation, unless an earlier one has the same source."""
+    sources = step.sources
+    return [ui_source(step.step, len(sources), source)] if sources[-1] is source else []
+
+
+def ui_source(step: int, number: int, source: Citation) -> JsonObject:
+    """Return the part of a source: the number counts the sources of the step's text from 1."""
+    about: JsonObject = {"sourceId": f"{step}/source/{number}"}
+    if source.url:
+        return {"type": "source-url", **about, "url": source.url, **({"title": source.title} if source.title else {})}
+    return {"type": "source-document", **about, "mediaType": "text/plain", "title": source.title or "a document"}
 
 
 @dataclass

@@ -47,7 +47,7 @@ class UIMessageFold:
         elif kind == "reset-step":
             self._open = {}
             del self._parts[self._step_start() :]
-        elif kind == "file":
+        elif kind in ("file", "source-url", "source-document"):
             self._parts.append(part)
         elif kind == "start":
             self._id = str(part["messageId"])
@@ -88,8 +88,7 @@ class UIMessageFold:
 
     def _input(self, part: dict[str, Any]) -> None:
         about = {"state": "input-available", "toolName": part["toolName"], "input": part["input"]}
-        if "toolMetadata" in part:
-            about["toolMetadata"] = part["toolMetadata"]
+        about |= {name: part[name] for name in ("toolMetadata", "providerExecuted") if name in part}
         step = self._parts[self._step_start() :]
         call = next((p for p in step if p.get("toolCallId") == part["toolCallId"]), None)
         if call is None:

@@ -18,7 +18,7 @@ from helix.core.partial_output import GrowingText, read_partial
 from helix.core.usage import Usage
 from helix.core.wire import StreamMessage
 from helix.stream.file_parts import ui_result_files
-from helix.stream.ui_calls import QuestionParts, ShownCall, shown_call
+from helix.stream.ui_calls import QuestionParts, ShownCall, executed_by, new_source, shown_call
 from helix.stream.usage import usage_fields
 
 Version: TypeAlias = Literal[6, 7]
@@ -152,6 +152,8 @@ class UIMessageEncoder:
                     self._out.append({"type": self._delta, "id": self._part_id, "delta": change.delta})
                 elif change.part is self._output:
                     self._grow_output(change.part, change.delta)
+            case ch.TextCited(step, source):
+                self._out += new_source(step, source) if step.conversation is self._conversation else []
             case ch.PartBegan() | ch.PartEnded() | ch.StepBegan() | ch.StepCommitted() | ch.StepDiscarded():
                 self._answer(change)
             case ch.CallAsked() | ch.CallStarted() | ch.CallEnded() | ch.ChildBegan() | ch.ChildEnded():
@@ -235,7 +237,7 @@ class UIMessageEncoder:
     def _discard(self, step: Step) -> None:
         if self._open is not None and self._open.step is not step:
             self._finish_text()
-        if step.parts and self._live and not step.retained:
+        if (step.parts or step.served) and self._live and not step.retained:
             self._emit("reset-step")
             self._open = None
         self._finish_text()
@@ -310,10 +312,8 @@ class UIMessageEncoder:
             self._deny(shown, error)
             return
         self._emit_approval(shown, approved=not denied, **{"reason": error} if denied else {})
-        if success:
-            self._emit("tool-output-available", toolCallId=self._call_id(call), output=call.result, dynamic=True)
-        else:
-            self._emit("tool-output-error", toolCallId=self._call_id(call), errorText=error, dynamic=True)
+        kind, given = ("available", {"output": call.result}) if success else ("error", {"errorText": error})
+        self._emit(f"tool-output-{kind}", toolCallId=self._call_id(call), **given, dynamic=True, **executed_by(call))
         self._out += ui_result_files(call.files, call.step.conversation.id, self._call_id(call), self._base)
 
     def _end_questions(self, parent: Call) -> None:
@@ -356,7 +356,7 @@ class UIMessageEncoder:
         if shown is None:
             shown = self._calls[call_id] = ShownCall(call, call.arguments)
         shown.input = call.arguments
-        given = {"toolCallId": call_id, "toolName": call.name, "input": call.arguments}
+        given = {"toolCallId": call_id, "toolName": call.name, "input": call.arguments, **executed_by(call)}
         self._emit("tool-input-available", **given, dynamic=True, **about)
         if shown.asked is not None and self._live:
             self._ask(shown)  # the new part has no approval

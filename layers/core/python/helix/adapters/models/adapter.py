@@ -15,11 +15,12 @@ from types import MappingProxyType
 from helix._log import get_logger
 from helix.adapters.models.attempt import Call, attempt
 from helix.adapters.models.catalog import info_of
-from helix.adapters.models.choice import interface_of, package_of, wire_of
+from helix.adapters.models.choice import LITELLM, interface_of, package_of, wire_of
 from helix.adapters.models.failures import Failure, failure
 from helix.adapters.models.file_forms import refused
 from helix.adapters.models.playback import notify
 from helix.adapters.models.pricing import Prices
+from helix.adapters.models.server_tool_forms import refused_server_tool
 from helix.adapters.models.wire import Wire
 from helix.adapters.system import SystemClock
 from helix.core.config import LLMConfig
@@ -123,6 +124,10 @@ class ModelAdapter(BaseAdapter):
 
     async def _wire(self, model: str, config: LLMConfig) -> Wire:
         package = self.package(model, config)
+        if config.server_tools:
+            interface = "litellm" if package == LITELLM else interface_of(model, config, package)
+            if (problem := refused_server_tool(config.server_tools, interface)) is not None:
+                raise DefinitionError("LLMConfig", "server_tools", f"{problem} (the model is {model!r})")
         wire = self._wires.get(package)
         if wire is None:
             wire = await asyncio.to_thread(self._import_wire, package)

@@ -15,9 +15,10 @@ from typing import Any, assert_never
 from helix.adapters.models.failures import Failure, failure
 from helix.adapters.models.playback import notify
 from helix.adapters.models.strict_schema import drop_nulls
-from helix.adapters.models.wire import CallPart, Piece, Redacted, Text, Thinking
-from helix.core.json import JsonObject
-from helix.core.messages import ThinkingContent
+from helix.adapters.models.wire import CallPart, Cited, Piece, Redacted, Served, Text, Thinking
+from helix.core.json import JsonObject, clean_json
+from helix.core.messages import Citation, ServerBlock, ServerCall, ThinkingContent
+from helix.core.server_tools import next_call
 from helix.core.steps import (
     AnyStepResult,
     ErrorStepResult,
@@ -58,6 +59,9 @@ class PartialAnswer:
         self._blocks: list[ThinkingContent] = []
         self._open, self._length = "", 0
         self._phase: str | None = None
+        self._server_blocks: list[ServerBlock] = []
+        self._served: dict[str, ServerCall] = {}
+        self._citations: list[Citation] = []
         self._calls: list[_Fragments] = []
         self._at: dict[int, _Fragments] = {}
         self._output: _Fragments | None = None
@@ -87,6 +91,12 @@ class PartialAnswer:
                     if self._add_fragment(piece):
                         await notify(self._callbacks.on_tool_start, self._calls[-1].name)
                     await self._show_output()
+                case Served():
+                    await self._serve(piece)
+                case Cited():
+                    citation = Citation.model_validate(clean_json(piece.citation.model_dump()))
+                    self._citations.append(citation)
+                    await notify(self._callbacks.on_citation, citation)
                 case _:
                     assert_never(piece)
 
@@ -96,13 +106,20 @@ class PartialAnswer:
         reason = stop_reason(finish_reason, refusal, has_calls=bool(self._calls))
         content = "".join(self._text)
         common: dict[str, Any] = {"thinking": self._blocks, "stop_reason": reason, "usage": usage, "model": model}
-        common |= {"phase": self._phase}
+        common |= {"phase": self._phase, "server_blocks": self._server_blocks, "citations": self._within(len(content))}
         if is_error_stop_reason(reason):
             failed = _failure_of_stop(model, reason, finish_reason, refusal or content)
             return ErrorStepResult(error=failed.message, code=failed.code, retryable=failed.retryable, **common)
         if not self._calls:
             return TextStepResult(content=content, should_stop=finish_reason != "pause_turn", **common)
         return await self._tool_calls(content or None, common)
+
+    def _within(self, length: int) -> list[Citation]:
+        """Return the citations, none of which ends after the text."""
+        return [
+            citation.model_copy(update={"start": min(citation.start, length), "end": min(citation.end, length)})
+            for citation in self._citations
+        ]
 
     async def _tool_calls(self, content: str | None, common: dict[str, Any]) -> ToolCallsStepResult:
         calls = [self._parse(fragments, position) for position, fragments in enumerate(self._calls)]
@@ -145,6 +162,16 @@ class PartialAnswer:
     def _add_block(self, **block: Any) -> None:
         place = {"after_text": self._length, "after_calls": len(self._calls)}
         self._blocks.append(ThinkingContent(**block, **place))
+
+    async def _serve(self, piece: Served) -> None:
+        await self._close_block()
+        raw = clean_json(piece.raw)
+        if (call := next_call(raw, self._served)) is not None:
+            self._served[call.id] = call
+            await notify(self._callbacks.on_server_call, call)
+        if piece.complete:
+            place = {"after_text": self._length, "after_calls": len(self._calls), "after_thinking": len(self._blocks)}
+            self._server_blocks.append(ServerBlock(raw=raw, call=call, **place))
 
     def _add_fragment(self, part: CallPart) -> bool:
         """Add a fragment of a call. Returns whether it begins a new call."""

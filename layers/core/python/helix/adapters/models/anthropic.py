@@ -9,6 +9,7 @@ from typing import Any
 
 from anthropic import AsyncAnthropic, AsyncStream, DefaultAsyncHttpxClient
 
+from helix.adapters.models.anthropic_blocks import ContentBlocks, answer_blocks, text_block
 from helix.adapters.models.catalog import entry_of
 from helix.adapters.models.decompression import BOUNDED
 from helix.adapters.models.effort import claude_options
@@ -16,20 +17,23 @@ from helix.adapters.models.failures import failure
 from helix.adapters.models.file_parts import Sent
 from helix.adapters.models.pricing import Prices, Tokens, count
 from helix.adapters.models.sdk import OPENAIS, Clients, SdkExchange, own_options
+from helix.adapters.models.server_tool_forms import server_tool_form
 from helix.adapters.models.turns import (
     LEAST_ANSWER,
     Blocks,
     cache_mark,
     call_id,
-    in_order,
     nonempty_text,
     takes_temperature,
     thinks_first,
     tools_to_send,
     turns,
 )
-from helix.adapters.models.wire import AttemptFailedError, CallPart, Piece, Redacted, Text, Thinking
-from helix.core.messages import AssistantMessage, ThinkingContent, ToolCallRequest, ToolResultMessage, UserMessage
+from helix.adapters.models.wire import AttemptFailedError, Piece
+from helix.core.messages import (
+    ToolResultMessage,
+    UserMessage,
+)
 from helix.ports.model import LLMGenerateInput, ToolSpec
 
 _OF_THE_CLIENT = {"api_key": "api_key", "auth_token": "auth_token", "api_base": "base_url", "base_url": "base_url"}
@@ -54,6 +58,7 @@ class _Exchange(SdkExchange):
     def __init__(self, request: LLMGenerateInput, model: str, prices: Prices, clients: Clients, stream: Any) -> None:
         super().__init__(request, model, prices, clients, stream)
         self._reported: dict[str, Any] = {}
+        self._blocks = ContentBlocks()
 
     async def open(self) -> None:
         options = self.options
@@ -65,7 +70,7 @@ class _Exchange(SdkExchange):
         client = self.clients.client(**given)
         await self.files.load()
         try:
-            await self.post(client, "/v1/messages", self._body(options), options)
+            await self.post(client, "/v1/messages", self._body(options), self._with_betas(options))
         except TypeError as error:  # the package raises this if it has no credentials
             raise AttemptFailedError(failure(self.model, "authentication", "")) from error
 
@@ -79,10 +84,8 @@ class _Exchange(SdkExchange):
             case "message_delta":
                 self._count(event.get("usage"))
                 self.finish_reason = event["delta"].get("stop_reason") or self.finish_reason
-            case "content_block_start":
-                return _begin_block(event.get("index") or 0, event["content_block"])
-            case "content_block_delta":
-                return _continue_block(event.get("index") or 0, event["delta"])
+            case _:
+                return self._blocks.read(event)
         return ()
 
     def _count(self, reported: Mapping[str, Any] | None) -> None:
@@ -99,7 +102,22 @@ class _Exchange(SdkExchange):
             cached=cached,
             written=max(written - hour, 0),
             written_1h=min(hour, written),
+            searches=count(now, "server_tool_use", "web_search_requests"),
         )
+
+    @property
+    def _free_choice(self) -> str:
+        """The choice without own tools: those of the history are only described, not offered."""
+        return "auto" if self.request.config.server_tools else "none"
+
+    def _with_betas(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the options with the header that the provider's tools need."""
+        betas = server_tool_form(self.request.config.server_tools, self.interface).betas
+        if not betas:
+            return options
+        headers = {name.lower(): value for name, value in (options.get("extra_headers") or {}).items()}
+        given = [headers["anthropic-beta"]] if "anthropic-beta" in headers else []
+        return {**options, "extra_headers": {**headers, "anthropic-beta": ",".join([*given, *betas])}}
 
     def _body(self, options: Mapping[str, Any]) -> dict[str, Any]:
         config, tools, entry = self.request.config, tools_to_send(self.request), entry_of(self.model)
@@ -115,13 +133,16 @@ class _Exchange(SdkExchange):
         mark = cache_mark(config)
         body |= own_options(options, _EXTRA | OPENAIS | ({"cache_control"} if mark else set()))
         system, messages = turns(
-            self.request.messages, text=_text, content=self._content, answer=_answer, result=self._result
+            self.request.messages, text=text_block, content=self._content, answer=answer_blocks, result=self._result
         )
         if system:
-            body["system"] = [_text(system)]
-        if tools:
-            body["tools"] = [_tool(tool) for tool in tools]
-            body["tool_choice"] = _choice(self.request.tool_choice if self.request.tools else "none", thinks)
+            body["system"] = [text_block(system)]
+        form = server_tool_form(config.server_tools, self.interface)
+        if tools or form.tools:
+            body["tools"] = [*(_tool(tool) for tool in tools), *form.tools]
+            body["tool_choice"] = _choice(self.request.tool_choice if self.request.tools else self._free_choice, thinks)
+        if form.servers:
+            body["mcp_servers"] = form.servers
         if mark:
             # The beginning of the prompt never changes, and the next step's prompt begins with all of this one.
             for blocks in (body.get("system"), body.get("tools"), messages[-1]["content"] if messages else None):
@@ -130,7 +151,7 @@ class _Exchange(SdkExchange):
         return {**body, "model": self.name, "messages": messages, "stream": True}
 
     def _content(self, message: UserMessage | ToolResultMessage) -> Blocks:
-        return [_text(part) if isinstance(part, str) else _file(part) for part in self.files.content(message)]
+        return [text_block(part) if isinstance(part, str) else _file(part) for part in self.files.content(message)]
 
     def _result(self, message: ToolResultMessage) -> dict[str, Any]:
         content = self._content(message) if message.files else nonempty_text(message.content)
@@ -148,36 +169,6 @@ class _Exchange(SdkExchange):
         return {**thinking, **super().options}
 
 
-def _begin_block(index: int, block: Mapping[str, Any]) -> Sequence[Piece]:
-    match block.get("type"):
-        case "text":
-            return [Text(block.get("text") or "")]
-        case "thinking":
-            return [Thinking(block.get("thinking") or "", block.get("signature") or None)]
-        case "redacted_thinking":
-            return [Redacted(block.get("data") or "")]
-        case "tool_use":
-            return [CallPart(index, block.get("id") or "", block.get("name") or "")]
-    return ()
-
-
-def _continue_block(index: int, delta: Mapping[str, Any]) -> Sequence[Piece]:
-    match delta.get("type"):
-        case "text_delta":
-            return [Text(delta.get("text") or "")]
-        case "thinking_delta":
-            return [Thinking(delta.get("thinking") or "")]
-        case "signature_delta":
-            return [Thinking(signature=delta.get("signature") or None)]
-        case "input_json_delta":
-            return [CallPart(index, arguments=delta.get("partial_json") or "")]
-    return ()
-
-
-def _text(text: str) -> dict[str, Any]:
-    return {"type": "text", "text": text}
-
-
 def _tool(tool: ToolSpec) -> dict[str, Any]:
     return {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
 
@@ -192,26 +183,6 @@ def _choice(choice: str, thinks: bool) -> dict[str, Any]:
             return {"type": "any"}
         case _:
             return {"type": "tool", "name": choice}
-
-
-def _answer(message: AssistantMessage) -> Blocks:
-    return [block for part in in_order(message) if (block := _block(part))]
-
-
-def _block(part: ThinkingContent | ToolCallRequest | str) -> dict[str, Any] | None:
-    match part:
-        case str():
-            return _text(part)
-        case ToolCallRequest():
-            return {"type": "tool_use", "id": call_id(part.id), "name": part.name, "input": part.arguments}
-        case ThinkingContent():
-            return _thinking_block(part) if part.signature or part.redacted else None
-
-
-def _thinking_block(block: ThinkingContent) -> dict[str, Any]:
-    if block.redacted:
-        return {"type": "redacted_thinking", "data": block.redacted}
-    return {"type": "thinking", "thinking": block.text, "signature": block.signature}
 
 
 def _file(sent: Sent) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from helix.adapters.models.turns import (
     LEAST_ANSWER,
     NOTHING,
     Blocks,
+    Passage,
     cache_mark,
     call_id,
     in_order,
@@ -42,7 +43,14 @@ from helix.adapters.models.turns import (
 )
 from helix.adapters.models.wire import AttemptFailedError, CallPart, NativeExchange, Piece, Redacted, Text, Thinking
 from helix.core.json import JsonObject, dumps
-from helix.core.messages import AssistantMessage, ThinkingContent, ToolCallRequest, ToolResultMessage, UserMessage
+from helix.core.messages import (
+    AssistantMessage,
+    ServerBlock,
+    ThinkingContent,
+    ToolCallRequest,
+    ToolResultMessage,
+    UserMessage,
+)
 from helix.ports.model import LLMGenerateInput
 
 _OF_THE_SESSION = {
@@ -258,10 +266,12 @@ class _Exchange(NativeExchange):
     def _answer(self, message: AssistantMessage) -> Blocks:
         return [block for part in in_order(message) if (block := self._block(part))]
 
-    def _block(self, part: ThinkingContent | ToolCallRequest | str) -> dict[str, Any] | None:
+    def _block(self, part: ThinkingContent | ServerBlock | ToolCallRequest | Passage) -> dict[str, Any] | None:
         match part:
-            case str():
-                return _text(part)
+            case Passage(text):
+                return _text(text)
+            case ServerBlock():
+                return None
             case ToolCallRequest():
                 return {"toolUse": {"toolUseId": call_id(part.id), "name": part.name, "input": part.arguments}}
             case ThinkingContent():

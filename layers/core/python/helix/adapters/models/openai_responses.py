@@ -18,13 +18,16 @@ from helix.adapters.models.openai_exchange import EXTRA, OpenAIExchange
 from helix.adapters.models.openai_form import CHOICES
 from helix.adapters.models.pricing import Tokens, count
 from helix.adapters.models.sdk import own_options
+from helix.adapters.models.server_tool_forms import fees, server_tool_form, web_searches
 from helix.adapters.models.strict_schema import strict_schema
-from helix.adapters.models.turns import call_id, in_order
-from helix.adapters.models.wire import AttemptFailedError, CallPart, Piece, Text, Thinking
+from helix.adapters.models.turns import Passage, call_id, in_order
+from helix.adapters.models.wire import AttemptFailedError, CallPart, Cited, Piece, Served, Text, Thinking
 from helix.core.json import dumps
 from helix.core.messages import (
     AnyMessage,
     AssistantMessage,
+    Citation,
+    ServerBlock,
     SystemMessage,
     ThinkingContent,
     ToolCallRequest,
@@ -40,6 +43,8 @@ _TRANSLATED = frozenset(
 _UNSUMMARIZED = set[tuple[str, int]]()
 """The models that refused to show summaries because OpenAI has not verified the organization. Each is stored with a
 hash of its options, because they may contain a key."""
+_SERVED = frozenset({"web_search_call", "code_interpreter_call", "file_search_call", "mcp_call", "mcp_list_tools"})
+"""The items of OpenAI's own tools."""
 _INCOMPLETE = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 
@@ -61,6 +66,8 @@ class ResponsesExchange(OpenAIExchange):
         await self.files.load()
         self.strict = self.constrained()
         self._begun: set[int] = set()
+        self._served: list[Mapping[str, Any]] = []
+        self._said = self._part_at = 0
         try:
             await self.post(client, "/responses", self._body(options), options)
         except BadRequestError as error:
@@ -74,8 +81,6 @@ class ResponsesExchange(OpenAIExchange):
         if event is None:
             return None
         match event.get("type"):
-            case "response.output_text.delta":
-                return [Text(event["delta"])]
             case "response.refusal.delta":
                 self.refusal += event["delta"]
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
@@ -97,14 +102,39 @@ class ResponsesExchange(OpenAIExchange):
                 self._raise_error(event["response"].get("error") or {})
             case "error":
                 self._raise_error(event)
+            case _:
+                return self._read_text(event)
+        return ()
+
+    def _read_text(self, event: Mapping[str, Any]) -> Sequence[Piece]:
+        match event.get("type"):
+            case "response.output_text.delta":
+                self._said += len(event["delta"])
+                return [Text(event["delta"])]
+            case "response.content_part.added":
+                self._part_at = self._said
+            case "response.output_text.annotation.added":
+                return self._cited(event["annotation"])
+            case "response.output_item.added" if event["item"]["type"] in _SERVED:
+                return [Served(event["item"], complete=False)]
         return ()
 
     def _read_item(self, index: int, item: Mapping[str, Any]) -> Sequence[Piece]:
+        if item["type"] in _SERVED:
+            self._served.append(item)
+            return [Served(dict(item))]
         if item["type"] == "reasoning" and item.get("encrypted_content"):
             return [Thinking(signature=item["encrypted_content"], id=item.get("id"))]
         if item["type"] == "function_call" and index not in self._begun:  # it arrived in one piece
             return [CallPart(index, item["call_id"], item["name"], item.get("arguments") or "")]
         return ()
+
+    def _cited(self, given: Mapping[str, Any]) -> Sequence[Piece]:
+        """Return the source of an annotation. Its place counts from the beginning of the part of the answer."""
+        start = given.get("start_index", given.get("index", 0))
+        place = {"start": self._part_at + start, "end": self._part_at + given.get("end_index", start)}
+        title = given.get("title") or given.get("filename")
+        return [Cited(Citation(url=given.get("url"), title=title, **place))]
 
     def _end(self, response: Mapping[str, Any]) -> None:
         if reported := response.get("usage"):
@@ -114,6 +144,8 @@ class ResponsesExchange(OpenAIExchange):
                 reasoning=count(reported, "output_tokens_details", "reasoning_tokens"),
                 cached=count(reported, "input_tokens_details", "cached_tokens"),
                 written=count(reported, "input_tokens_details", "cache_write_tokens"),
+                searches=web_searches(self._served),
+                fees=fees(self._served),
             )
         why = (response.get("incomplete_details") or {}).get("reason")
         self.finish_reason = _INCOMPLETE.get(why, why) if why else "stop"
@@ -132,14 +164,17 @@ class ResponsesExchange(OpenAIExchange):
         reasoning = {"effort": self.effort, "summary": summary, **(options.get("reasoning") or {})}
         if self.is_reasoning:
             body["reasoning"] = {name: value for name, value in reasoning.items() if value is not None}
-            body["include"] = ["reasoning.encrypted_content"]
+        form = server_tool_form(config.server_tools, self.interface)
+        if include := [*(["reasoning.encrypted_content"] if self.is_reasoning else []), *form.include]:
+            body["include"] = include
         text = {"verbosity": self.verbosity, "format": _format(options.get("response_format"))}
         text |= options.get("text") or {}
         if any(text.values()):
             body["text"] = {name: value for name, value in text.items() if value is not None}
         body |= {"store": False, **own_options(options, EXTRA | _TRANSLATED | {"cache_control", "thinking"})}
-        if self.request.tools:
-            body["tools"] = [self._tool(tool.name, tool.description, tool.parameters) for tool in self.request.tools]
+        own = [self._tool(tool.name, tool.description, tool.parameters) for tool in self.request.tools]
+        if tools := [*own, *form.tools]:
+            body["tools"] = tools
             choice = self.request.tool_choice
             body["tool_choice"] = choice if choice in CHOICES else {"type": "function", "name": choice}
         system = [m.content for m in self.request.messages if isinstance(m, SystemMessage) and m.content.strip()]
@@ -189,10 +224,12 @@ def _answer(message: AssistantMessage) -> list[dict[str, Any]]:
     return [item for part in in_order(message) if (item := _item(part, message.metadata.get("phase")))]
 
 
-def _item(part: ThinkingContent | ToolCallRequest | str, phase: Any) -> dict[str, Any] | None:
+def _item(part: ThinkingContent | ServerBlock | ToolCallRequest | Passage, phase: Any) -> dict[str, Any] | None:
     match part:
-        case str():
-            return {"role": "assistant", "content": part, **({"phase": phase} if phase else {})}
+        case Passage(text):
+            return {"role": "assistant", "content": text, **({"phase": phase} if phase else {})}
+        case ServerBlock(raw=raw):
+            return raw if str(raw.get("type")) in _SERVED else None
         case ToolCallRequest():
             arguments = dumps(part.arguments)
             return {"type": "function_call", "call_id": call_id(part.id), "name": part.name, "arguments": arguments}

@@ -13,6 +13,7 @@ from typing import Any
 from helix._log import get_logger
 from helix.core.errors import ModelError
 from helix.core.planning import output_text
+from helix.core.server_tools import server_calls
 from helix.core.steps import (
     AnyStepResult,
     ErrorStepResult,
@@ -65,10 +66,14 @@ async def play(
             await pace.wait(delta_delay_s)
             await notify(callbacks.on_thinking, delta, False)
         await notify(callbacks.on_thinking, block.text, True)
+    for served in server_calls(result.server_blocks):
+        await notify(callbacks.on_server_call, served)
     if isinstance(result, (TextStepResult, ToolCallsStepResult)):
         for delta in pieces(result.content or "", delta_chars):
             await pace.wait(delta_delay_s)
             await notify(callbacks.on_text_delta, delta)
+    for citation in result.citations:
+        await notify(callbacks.on_citation, citation)
     for delta in pieces(output_text(storable(result)), delta_chars):
         await pace.wait(delta_delay_s)
         await notify(callbacks.on_output_delta, delta)

@@ -17,6 +17,8 @@ from helix.core.usage import Usage
 
 __all__ = ["Prices", "Tokens", "count", "price", "usage_of"]
 
+SEARCH_USD = 0.01
+"""The list price of a web search at OpenAI and Anthropic, in US dollars, for models without a price in the table."""
 _TIER = re.compile(r"_above_(\d+)k_tokens$")
 
 
@@ -38,6 +40,10 @@ class Tokens:
     """The input tokens that were written to the provider's cache for one hour."""
     audio: int = 0
     """The input tokens of audio. They are not read from the cache."""
+    searches: int = 0
+    """The number of web searches by the provider's own tool."""
+    fees: float = 0.0
+    """The fees of the provider's other tools, in US dollars."""
 
 
 def price(model: str, tokens: Tokens | None, prices: Prices) -> Usage:
@@ -61,6 +67,18 @@ def usage_of(tokens: Tokens, dollars: float | None) -> Usage:
 
 
 def _dollars(model: str, tokens: Tokens, prices: Prices) -> float | None:
+    dollars = _dollars_of_tokens(model, tokens, prices)
+    return None if dollars is None else dollars + tokens.searches * search_usd(model) + tokens.fees
+
+
+def search_usd(model: str) -> float:
+    """Return the price of a web search by the provider's own tool, in US dollars."""
+    costs = entry_of(model).get("search_context_cost_per_query")
+    known = costs.get("search_context_size_medium") if isinstance(costs, Mapping) else None
+    return float(known) if isinstance(known, int | float) else SEARCH_USD
+
+
+def _dollars_of_tokens(model: str, tokens: Tokens, prices: Prices) -> float | None:
     if own := prices.get(model):
         return tokens.prompt * own[0] + tokens.completion * own[1]
     if model.partition("/")[0] in FREE_PROVIDERS:

@@ -71,7 +71,10 @@ def _without_reasoning(message: AssistantMessage, renamed: dict[str, str]) -> As
             renamed[call.id] = plain
             call = call.model_copy(update={"id": plain})
         calls.append(call)
-    return message.model_copy(update={"thinking": [], "tool_calls": calls})
+    plain_citations = [citation.model_copy(update={"raw": {}}) for citation in message.citations]
+    return message.model_copy(
+        update={"thinking": [], "tool_calls": calls, "server_blocks": [], "citations": plain_citations}
+    )
 
 
 def _disable_thinking(config: LLMConfig) -> LLMConfig:

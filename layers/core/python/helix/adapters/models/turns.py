@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias, assert_never
 
 from helix.core.config import LLMConfig
 from helix.core.messages import (
     AnyMessage,
     AssistantMessage,
+    ServerBlock,
     SystemMessage,
     ThinkingContent,
     ToolCallRequest,
@@ -75,19 +77,43 @@ def turns(
     return "\n\n".join(part for part in system if part.strip()), made
 
 
-def in_order(message: AssistantMessage) -> Iterator[ThinkingContent | ToolCallRequest | str]:
-    """Yield the parts of an answer in their original order: reasoning, text that is not blank, and calls. Providers
-    refuse reasoning that was moved, and reasoning at the end."""
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A part of an answer's text that is not blank."""
+
+    text: str
+    """The text of the part."""
+    start: int
+    """Its place in the answer's text."""
+
+
+def in_order(message: AssistantMessage) -> Iterator[ThinkingContent | ServerBlock | ToolCallRequest | Passage]:
+    """Yield the parts of an answer in their original order: reasoning, items of the provider's tools, text that is not
+    blank, and calls. Providers refuse reasoning that was moved, and reasoning at the end."""
     content, written, called = message.content or "", 0, 0
-    for block in (*message.thinking, None):
+    blocks = _blocks_in_order(message)
+    for place, block in enumerate((*blocks, None)):
         text_end = block.after_text if block is not None else len(content)
         calls_end = block.after_calls if block is not None else len(message.tool_calls)
         if (text := content[written:text_end]).strip():
-            yield text
+            yield Passage(text, written)
         yield from message.tool_calls[called:calls_end]
         written, called = max(written, text_end), max(called, calls_end)
-        if block is not None and (content[written:].strip() or message.tool_calls[called:]):
+        more = content[written:].strip() or message.tool_calls[called:]
+        if isinstance(block, ServerBlock) or (
+            block is not None and (more or any(isinstance(later, ServerBlock) for later in blocks[place:]))
+        ):
             yield block
+
+
+def _blocks_in_order(message: AssistantMessage) -> Sequence[ThinkingContent | ServerBlock]:
+    if not message.server_blocks:
+        return message.thinking
+    found: list[ThinkingContent | ServerBlock] = []
+    for place, thought in enumerate((*message.thinking, None)):
+        found += [block for block in message.server_blocks if block.after_thinking == place]
+        found += [thought] if thought is not None else []
+    return found
 
 
 def nonempty_text(text: str) -> str:

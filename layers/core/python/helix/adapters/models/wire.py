@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeAlias
 from helix.adapters.models.failures import Failure
 from helix.adapters.models.pricing import Prices, Tokens, price
 from helix.core.json import JsonObject
+from helix.core.messages import Citation
 from helix.core.usage import Usage
 from helix.ports.model import LLMGenerateInput
 
@@ -59,7 +60,25 @@ class CallPart:
     """The next part of the arguments as JSON text."""
 
 
-Piece: TypeAlias = Text | Thinking | Redacted | CallPart
+@dataclass(frozen=True, slots=True)
+class Served:
+    """An item that a tool of the provider produced."""
+
+    raw: JsonObject
+    """The item as the provider sends it."""
+    complete: bool = True
+    """Whether the item is complete, and so part of the answer. False: it only shows that a call has begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cited:
+    """A source of a part of the answer's text."""
+
+    citation: Citation
+    """The source, with its place in the text so far."""
+
+
+Piece: TypeAlias = Text | Thinking | Redacted | CallPart | Served | Cited
 
 
 class AttemptFailedError(Exception):

@@ -14,7 +14,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Button, Input, Static, TextArea
 
-from helix.cli.chat.blocks import content
+from helix.cli.chat.texts import content
 from helix.cli.output import RefusedError
 from helix.cli.run.follow import describe_answer, describe_fields, parse_answer, parse_arguments, parse_data
 from helix.core.conversation.items import Call

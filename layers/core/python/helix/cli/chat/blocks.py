@@ -10,78 +10,27 @@ import json
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from markdown_it import MarkdownIt
-from markdown_it.rules_core import StateCore
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
-from textual.widgets import Markdown, Static
+from textual.widgets import Static
 
+from helix.cli.chat.texts import ModelText, content, text_of_step
 from helix.cli.view import formats
 from helix.core.conversation.conversation import Conversation
 from helix.core.conversation.items import Call, Item, Notice, Step, Tone, User
 from helix.core.conversation.pieces import describe_notice
 from helix.core.partial_output import read_partial
-from helix.core.printable import json_text, printable
+from helix.core.printable import json_text
 from helix.core.tools import SUBAGENT_TOOL_PREFIX
 
 MOST_ITEMS, MOST_CHARS, SHORT = 60, 20_000, 100
-_COLOURS = {"yellow": "$text-warning", "red": "$text-error", "green": "$text-success", "cyan": "$text-primary"}
 _MARKS = {"open": ("○", "dim"), "running": ("●", "cyan"), "waiting": ("?", "bold yellow")}
 _TONES: dict[Tone, str] = {"plain": "dim", "warn": "yellow", "bad": "red"}
 _MARKS.update({"done": ("✓", "green"), "failed": ("✗", "red")})
-
-
-def to_printable(text: str) -> str:
-    """Return the text without characters that the terminal or Textual would interpret."""
-    return printable(text.replace("\u2028", " ").replace("\u2029", " "))
-
-
-def content(*parts: str | tuple[str, str]) -> Content:
-    """Join strings, which may have styles, into one `Content`."""
-    pairs = [(part, "") if isinstance(part, str) else part for part in parts]
-    return Content.assemble(*(Content.styled(to_printable(text), _themed(style)) for text, style in pairs))
-
-
-def _themed(style: str) -> str:
-    """Replace colours with those of the theme, which are readable on its background."""
-    return " ".join(_COLOURS.get(word, word) for word in style.split())
-
-
-def markdown_parser() -> MarkdownIt:
-    parser = MarkdownIt("gfm-like", {"html": False})
-    parser.core.ruler.push("shown", _clean)
-    return parser
-
-
-def _clean(state: StateCore) -> None:
-    for token in state.tokens:
-        for each in (token, *(token.children or ())):
-            each.content, each.info = to_printable(each.content), to_printable(each.info)
-            each.attrs = {
-                name: to_printable(value) if isinstance(value, str) else value for name, value in each.attrs.items()
-            }
-
-
-class ModelText(Markdown):
-    """A model's text while it streams. Selecting a link shows its address instead of opening it."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(to_printable(text), parser_factory=markdown_parser, open_links=False)
-        self._drawn = text
-
-    async def draw(self, text: str) -> None:
-        if text == self._drawn:
-            return
-        self._drawn = text
-        text, before = to_printable(text), self.source
-        if before and text.startswith(before):
-            await self.append(text[len(before) :])
-        else:
-            await self.update(text)
 
 
 class FoldHeading(Static, can_focus=True):
@@ -238,10 +187,6 @@ def _format_result(value: Any) -> str:
         return value
 
 
-def _text_of(step: Step) -> str:
-    return f"{step.text}\n\n*{formats.CUT}*" if step.cut else step.text
-
-
 class StepBlock(Vertical):
     """The block of one attempt at a step."""
 
@@ -251,6 +196,7 @@ class StepBlock(Vertical):
         self._thought: ReasoningBlock | None = None
         self._said: ModelText | None = None
         self._output: OutputBlock | None = None
+        self._served: dict[str, CallBlock] = {}
         self._called: dict[str, CallBlock] = {}
 
     def compose(self) -> Any:
@@ -261,8 +207,10 @@ class StepBlock(Vertical):
         if step.thinking:
             self._thought = ReasoningBlock(step)
             yield self._thought
+        self._served = {call.id: CallBlock(call) for call in step.served.values()}
+        yield from self._served.values()
         if step.text:
-            self._said = ModelText(_text_of(step))
+            self._said = ModelText(text_of_step(step))
             yield self._said
         self._called = {call.id: CallBlock(call) for call in step.calls}
         yield from self._called.values()
@@ -278,12 +226,17 @@ class StepBlock(Vertical):
                 await self.mount(thought := ReasoningBlock(step), before=0 if self.children else None)
                 self._thought = thought
             await self._thought.draw()
+        for call in step.served.values():
+            if call.id not in self._served:
+                self._served[call.id] = CallBlock(call)
+                await self.mount(self._served[call.id], before=self._said or next(iter(self._called.values()), None))
+            await self._served[call.id].draw()
         if step.text:
             if self._said is None:
                 first = next(iter(self._called.values()), None)
-                await self.mount(said := ModelText(_text_of(step)), before=first)
+                await self.mount(said := ModelText(text_of_step(step)), before=first)
                 self._said = said
-            await self._said.draw(_text_of(step))
+            await self._said.draw(text_of_step(step))
         if step.output:
             if self._output is None:
                 self._output = OutputBlock(step)

@@ -29,9 +29,10 @@ from textual.widgets import Markdown, Static, TextArea
 
 from helix.cli.chat import commands
 from helix.cli.chat.answer_form import AnswerForm
-from helix.cli.chat.blocks import CallBlock, ConversationBlock, content
+from helix.cli.chat.blocks import CallBlock, ConversationBlock
 from helix.cli.chat.chat_session import TRANSIENT, ChatSession
 from helix.cli.chat.tables import RowPicker, TableDialog
+from helix.cli.chat.texts import content
 from helix.cli.output import COMPLETED, OF_STATUS, STOPPED, LogFormatter, one_line, write
 from helix.cli.run.follow import on_signals
 from helix.cli.run.partners import LocalAgent, Partner

@@ -10,8 +10,8 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from helix.cli.chat.blocks import content, to_printable
 from helix.cli.chat.commands import ChooseRow, ShowTable
+from helix.cli.chat.texts import content, to_printable
 from helix.cli.view import formats
 
 _CLOSE: list[BindingType] = [Binding("escape,q,ctrl+c", "dismiss(None)", "Close", show=False, priority=True)]

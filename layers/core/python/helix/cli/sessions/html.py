@@ -33,13 +33,15 @@ from helix.core.conversation.pieces import (
     NoticePiece,
     StepPiece,
     describe_notice,
+    describe_source,
     is_output,
     pieces_of,
 )
 from helix.core.errors import SessionNotFoundError
 from helix.core.handles import SubSessionRef
-from helix.core.json import loads
+from helix.core.json import dumps, loads
 from helix.core.ledger import NANOS, Ledger
+from helix.core.messages import Citation
 from helix.core.printable import printable
 from helix.core.run_row import RunRow
 from helix.core.tools import SUBAGENT_TOOL_PREFIX
@@ -188,6 +190,8 @@ def _items(conversation: Conversation) -> Iterator[Element]:
                 yield _element("details", _element("summary", "Thinking", cls="soft"), inside)
             case StepPiece(step, "answer", text):
                 yield _said("agent", step.agent or conversation.agent, step.at, text)
+            case StepPiece(step, "sources"):
+                yield _element("ul", *(_element("li", *_source(source)) for source in step.sources), cls="soft")
             case StepPiece(_, "cut"):
                 yield _element("p", formats.CUT, cls="wait")
             case StepPiece(_, _, text):
@@ -198,6 +202,14 @@ def _items(conversation: Conversation) -> Iterator[Element]:
                 yield _element("p", f"Attempt {step.attempt} of step {step.step} was discarded.", cls="wait")
             case _:
                 assert_never(piece)
+
+
+def _source(source: Citation) -> list[Element | str]:
+    """Return a source as a link. Only addresses of the web become links."""
+    title = source.title or source.url or "a document"
+    if source.url is None or not source.url.startswith(("http://", "https://")):
+        return [describe_source(source)]
+    return [_element("a", title, href=source.url, rel="noreferrer noopener"), f" · {source.url}"]
 
 
 def _said(kind: str, who: str, at: float | None, text: str) -> Element:
@@ -222,7 +234,7 @@ def _call(call: Call) -> Element:
         good = call.state == "done"
         status = _element("span", "ok" if good else "failed", cls=f"badge {'good' if good else 'bad'}")
         said = call.result if call.error is None else call.error
-        text = "\n".join([_pretty(str(said)), *map(formats.file, call.files)])
+        text = "\n".join([_pretty(said if isinstance(said, str) else dumps(said)), *map(formats.file, call.files)])
         inside += [_label("Result"), _pre(text)]
         size += len(text)
     opened = {"open": "open"} if size <= OPEN_CHARS and call.child is None else {}

@@ -305,6 +305,8 @@ def _items(conversation: Conversation) -> Iterator[Line]:
                 yield ((f"reasoning  {formats.cut(text, RESULT_CHARS)}", "dim"),)
             case StepPiece(step, "answer", text):
                 yield from _text(step.agent or "assistant", text, "bold")
+            case StepPiece(_, "sources", text):
+                yield from (((f"source  {line}", "dim"),) for line in text.splitlines())
             case StepPiece(_, "cut"):
                 yield ((formats.CUT, "yellow"),)
             case StepPiece(_, _, text):

@@ -47,11 +47,12 @@ from helix.core.conversation.changes import (
     StepChange,
     StepCommitted,
     StepDiscarded,
+    TextCited,
     Unknown,
 )
 from helix.core.conversation.conversation import Conversation
 from helix.core.conversation.items import BUDGET, Call, PartKind, Step
-from helix.core.conversation.pieces import describe_context
+from helix.core.conversation.pieces import describe_context, describe_source
 from helix.core.handles import AgentExecutionHandle, AgentResult
 from helix.core.tools import SUBAGENT_TOOL_PREFIX, is_sub_agent_tool
 from helix.core.usage import Usage
@@ -172,7 +173,7 @@ class TerminalView:
                         self._line(chunk, f"! {error.code}: {error.error}", "yellow" if error.recoverable else "red")
                 case CheckpointCreated(_, checkpoint):
                     self._checkpoint(checkpoint)
-                case ContextChanged() | Noticed():
+                case ContextChanged() | Noticed() | TextCited():
                     self._notice(change, chunk)
                 case MessageQueued(_, queued):
                     self._line(chunk, *_waiting(queued))
@@ -221,6 +222,8 @@ class TerminalView:
         match change:
             case StepCommitted(step):
                 self._usage[chunk.agent_id] = step.usage
+                for source in step.sources:
+                    self._line(chunk, f"  source  {describe_source(source)}", "dim")
                 self._answered_by(chunk, step.model)
                 if step.cut:
                     self._line(chunk, formats.CUT, "yellow")
@@ -278,7 +281,9 @@ class TerminalView:
             case _:
                 assert_never(change)
 
-    def _notice(self, change: ContextChanged | Noticed, chunk: c.StreamChunk) -> None:
+    def _notice(self, change: ContextChanged | Noticed | TextCited, chunk: c.StreamChunk) -> None:
+        if isinstance(change, TextCited):
+            return  # the commit shows the sources
         words = change.chunk.words() if isinstance(change, Noticed) else describe_context(change.notice)
         if words:
             self._line(chunk, f"· {words}", "dim")

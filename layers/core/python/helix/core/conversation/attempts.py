@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from helix.core import chunks as c
 from helix.core.conversation.changes import (
+    CallEnded,
+    CallStarted,
     Change,
     PartBegan,
     PartEnded,
@@ -17,15 +19,24 @@ from helix.core.conversation.changes import (
     StepBegan,
     StepCommitted,
     StepDiscarded,
+    TextCited,
 )
-from helix.core.conversation.items import Part, PartKind, Step
+from helix.core.conversation.items import Call, Part, PartKind, Step
+from helix.core.json import JsonValue
+from helix.core.messages import Citation
 from helix.core.steps import StopReason
 
 if TYPE_CHECKING:
     from helix.core.conversation.conversation import Conversation
 
 AnswerChunk: TypeAlias = (
-    c.TextDeltaChunk | c.OutputDeltaChunk | c.ThinkingChunk | c.StepCommittedChunk | c.StepDiscardedChunk
+    c.TextDeltaChunk
+    | c.OutputDeltaChunk
+    | c.ThinkingChunk
+    | c.ServerToolChunk
+    | c.CitationChunk
+    | c.StepCommittedChunk
+    | c.StepDiscardedChunk
 )
 
 
@@ -53,6 +64,8 @@ class Attempts:
                 if chunk.is_complete:
                     return self._complete_reasoning(chunk)
                 return self.grow("reasoning", chunk.step, chunk.attempt, chunk.content)
+            case c.ServerToolChunk() | c.CitationChunk():
+                return self._take_served(chunk)
             case c.StepCommittedChunk():
                 return self._commit(chunk)
             case c.StepDiscardedChunk():
@@ -91,6 +104,31 @@ class Attempts:
         if found.open is None or found.open.kind != "reasoning":
             out += self.grow("reasoning", chunk.step, chunk.attempt, chunk.content)
         _end_part(found, out)
+        return out
+
+    def _take_served(self, chunk: c.ServerToolChunk | c.CitationChunk) -> list[Change]:
+        """Note a call of the provider's own tool, which ends the open part, or a source of the text. A call is shown once
+        its arguments are known."""
+        out: list[Change] = []
+        found = self._begin(chunk.step, chunk.attempt, out)
+        if found is None:
+            return out
+        if isinstance(chunk, c.CitationChunk):
+            citation = Citation(start=chunk.start, end=chunk.end, url=chunk.url, title=chunk.title, quote=chunk.quote)
+            found.citations.append(citation)
+            return [*out, TextCited(found, citation)]
+        _end_part(found, out)
+        ident = chunk.tool_call_id
+        before = found.served.get(ident)
+        if before is None and not (chunk.arguments or chunk.done):
+            return out
+        call = found.served[ident] = before or served_call(found, ident, chunk.tool_name)
+        if before is None or chunk.arguments != call.arguments:
+            call.arguments = chunk.arguments
+            out.append(CallStarted(call))
+        if chunk.done and call.state == "running":
+            end_served(call, chunk.result, chunk.error)
+            out.append(CallEnded(call))
         return out
 
     def _commit(self, chunk: c.StepCommittedChunk) -> list[Change]:
@@ -160,6 +198,17 @@ class Attempts:
             if stored or (item.run_id, item.attempt) == (self._run_id, attempt):
                 return item
         return None
+
+
+def served_call(step: Step, ident: str, name: str) -> Call:
+    """Return a call that the provider executes. Its id is made unique in the session."""
+    call_id = f"{step.step}/{step.attempt}/{ident}"
+    return Call(step, call_id, name, state="running", attempt=1, served=True)
+
+
+def end_served(call: Call, result: JsonValue, error: str | None) -> None:
+    call.state = "done" if error is None else "failed"
+    call.result, call.error = result, error
 
 
 def _end_part(step: Step, out: list[Change]) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from helix.core import chunks as c
 from helix.core.chunk_envelope import NoticeChunk
 from helix.core.conversation.items import Call, Notice, Part, Step
+from helix.core.messages import Citation
 from helix.core.wire import Kind
 
 if TYPE_CHECKING:
@@ -304,6 +305,16 @@ class Unknown:
     """The chunk, which has the details."""
 
 
+@dataclass(frozen=True, slots=True)
+class TextCited:
+    """A source of the answer's text."""
+
+    step: Step
+    """The attempt whose text has the source."""
+    citation: Citation
+    """The source, and the part of the text that it belongs to."""
+
+
 RunChange: TypeAlias = RunBegan | RunEnded | RunResumed | RunInterrupted | RunPaused | RunQueued | OutputGiven
 StepChange: TypeAlias = StepBegan | PartBegan | PartEnded | StepCommitted | StepDiscarded
 CallChange: TypeAlias = CallAsked | CallStarted | CallEnded | ChildBegan | ChildEnded
@@ -318,7 +329,7 @@ EventChange: TypeAlias = (
     | Resynced
     | Unknown
 )
-AnswerChange: TypeAlias = PartGrew | StepChange
+AnswerChange: TypeAlias = PartGrew | TextCited | StepChange
 Change: TypeAlias = AnswerChange | CallChange | RunChange | EventChange
 
 CONTINUES = frozenset({"continue", "with_confirmation", "takeover", "retry", "abort"})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from helix.core.files import FilePart
 from helix.core.json import JsonObject, JsonValue
-from helix.core.messages import AskedQuestion, CallResponse, Edit
+from helix.core.messages import AskedQuestion, CallResponse, Citation, Edit, distinct_sources
 from helix.core.usage import Usage
 
 if TYPE_CHECKING:
@@ -82,6 +82,10 @@ class Step:
     """The part that the next piece of its kind is appended to. None between two parts."""
     calls: list[Call] = field(default_factory=list)
     """The known calls of the answer, in call order."""
+    served: dict[str, Call] = field(default_factory=dict)
+    """The calls of the provider's own tools, by the provider's ids, in order."""
+    citations: list[Citation] = field(default_factory=list)
+    """The sources of the text."""
     state: Literal["open", "committed", "discarded"] = "open"
     """`open` while the text is provisional, `committed` once it is stored, `discarded` if the attempt was dropped."""
     retained: bool = False
@@ -114,6 +118,11 @@ class Step:
     def thinking(self) -> str:
         """The model's reasoning so far, with an empty line between two blocks."""
         return "\n\n".join(part.text for part in self.parts if part.kind == "reasoning")
+
+    @property
+    def sources(self) -> list[Citation]:
+        """The sources of the text, each once, in the order of their first citations."""
+        return distinct_sources(self.citations)
 
 
 @dataclass(eq=False, slots=True)
@@ -158,6 +167,8 @@ class Call:
     """The edit of the model's arguments in the approval of the call. None if the arguments are the model's."""
     asked: JsonObject | None = None
     """The arguments before the edit. None if the arguments are the model's, or if the stream did not show them."""
+    served: bool = False
+    """Whether the provider executes the call, while the model answers."""
     child: Conversation | None = None
     """The conversation of the sub-agent that the call started. None for tools."""
 

@@ -14,11 +14,11 @@ from helix.core.chunks import SubAgentStartChunk
 from helix.core.conversation.conversation import STORED, Conversation
 from helix.core.conversation.items import Call, Item, Notice, Step, User
 from helix.core.handles import SubSessionRef
-from helix.core.messages import AnyMessage
+from helix.core.messages import AnyMessage, Citation
 from helix.core.rows import Pending
 from helix.core.tools import FINISH_TOOL_NAME
 
-OfStep: TypeAlias = Literal["reasoning", "answer", "cut", "output"]
+OfStep: TypeAlias = Literal["reasoning", "answer", "sources", "cut", "output"]
 PieceKind: TypeAlias = OfStep | Literal["message", "call", "discarded", "notice"]
 _CAUSES = {"overflow": ", because the provider refused the prompt as too long", "request": ", as requested"}
 
@@ -33,17 +33,19 @@ class MessagePiece:
 
 @dataclass(frozen=True, slots=True)
 class StepPiece:
-    """A part of an attempt at a step: its reasoning, its text, the mark that it was cut off, or its output."""
+    """A part of an attempt at a step: its reasoning, its text, the sources of the text, the mark that it was cut off, or
+    its output."""
 
     step: Step
     kind: OfStep
     text: str
-    """The text of the piece. Empty for `cut`."""
+    """The text of the piece. Empty for `cut`. For `sources`, a line for each source."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallPiece:
-    """A call of a tool or a sub-agent, with the conversation of the sub-agent inside."""
+    """A call of a tool or a sub-agent, with the conversation of the sub-agent inside. The calls that the provider executed
+    precede the answer."""
 
     call: Call
     kind: Literal["call"] = "call"
@@ -87,8 +89,12 @@ def pieces_of(items: Sequence[Item]) -> Iterator[Piece]:
 def _pieces_of_step(step: Step) -> Iterator[Piece]:
     if step.thinking:
         yield StepPiece(step, "reasoning", step.thinking)
+    for served in step.served.values():
+        yield CallPiece(served)
     if step.text:
         yield StepPiece(step, "answer", step.text)
+    if step.citations:
+        yield StepPiece(step, "sources", "\n".join(map(describe_source, step.sources)))
     if step.cut:
         yield StepPiece(step, "cut", "")
     if step.output:
@@ -115,6 +121,11 @@ def fold_stored(
             about = {"parent_tool_call_id": call_id, "sub_agent_id": child, "sub_agent_type": child_agent}
             conversation.add(SubAgentStartChunk(agent_id=session_id, step=0, **about))
     return conversation
+
+
+def describe_source(source: Citation) -> str:
+    """Return the line of a source: its title and its address, as far as they are known."""
+    return " · ".join(text for text in (source.title, source.url) if text) or "a document"
 
 
 def is_output(call: Call) -> bool:

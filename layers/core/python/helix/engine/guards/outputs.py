@@ -18,8 +18,9 @@ from helix.core.planning import StepProcessingPlan, refuse_call
 from helix.core.prompt import show_input
 from helix.core.usage import Usage
 from helix.core.verdicts import Block, Verdict, describe_change, stored_verdict
+from helix.engine.answer_facts import answer_parts
 from helix.engine.context import RunContext
-from helix.engine.facts import AnswerWithheld, OutputReceived, TextReceived, ThinkingReceived
+from helix.engine.facts import AnswerWithheld, OutputReceived
 from helix.engine.guards.inputs import check_text, is_held, with_usage
 from helix.engine.guards.judge import Judged, judge, make_guard_context
 from helix.engine.guards.judge_agent import MAX_CALLS
@@ -139,10 +140,8 @@ def _show_text(run: RunContext, made: StepProcessingPlan, plan: StepProcessingPl
         show(run, AnswerWithheld(claim, reason))
     if after is None or not (held or changed):
         return
-    for block in after.thinking:
-        show(run, ThinkingReceived(claim, block.text, True))
-    if after.content:
-        show(run, TextReceived(claim, after.content))
+    for part in answer_parts(claim, after):
+        show(run, part)
     if plan.finish is not None:
         output = next(call for call in after.tool_calls if call.id == plan.finish.call_id)
         show(run, OutputReceived(claim, dumps(output.arguments)))

@@ -34,6 +34,7 @@ from helix.core.config import LENGTHS, THINKING_TOKENS, LLMConfig
 from helix.core.file_tokens import most_file_tokens
 from helix.core.json import dumps
 from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage, files_of
+from helix.core.server_tools import most_fees
 from helix.core.session_row import Bounds, SessionRow
 from helix.engine.context import RunContext
 from helix.engine.engine import AlertListener, Engine, Worst, logger
@@ -188,18 +189,20 @@ class Estimate:
     """The price of an answer token in micro-dollars: the highest of the models that may be called."""
     shrinks: bool = False
     """Whether a shorter answer may be requested. False if the provider options set its length."""
+    fees_micros: int = 0
+    """The fees of the provider's own tools, in micro-dollars."""
     percent: int = 100
     """The percentage of the worst case that is reserved. 100: no margin."""
 
     @property
     def worst(self) -> Worst:
-        micros = self.prompt * self.input_micros + self.output * self.output_micros
+        micros = self.prompt * self.input_micros + self.output * self.output_micros + self.fees_micros
         return Worst(-(-(self.prompt + self.output) * self.percent // 100), ceil(micros * self.percent / 100))
 
     def output_within(self, *, tokens: int | None, micros: int | None) -> int:
         """Return the length, in tokens, of the longest answer that these amounts allow."""
         found = [self.output]
-        micros = None if micros is None else micros * 100 // self.percent
+        micros = None if micros is None else micros * 100 // self.percent - self.fees_micros
         if tokens is not None:
             found.append(tokens * 100 // self.percent - self.prompt)
         if micros is not None and self.output_micros > 0:
@@ -227,12 +230,15 @@ def bounded(engine: Engine, request: LLMGenerateInput) -> tuple[LLMGenerateInput
         request = replace(request, config=config)
     copies = max(1, _option(options, ("n",)) or 1)
     prompt = prompt_tokens(request.messages, request.tools, infos) + _bytes(LENGTHS.get(config.verbosity or "", ""))
+    if config.server_tools:  # what they find is read by the same call
+        prompt = max([prompt, *(info.max_input_tokens or LARGEST_WINDOW for info in infos)])
     estimate = Estimate(
         prompt,
         limit * copies,
         max(inputs),
         max(outputs),
         shrinks=not _FIXED & options.keys(),
+        fees_micros=most_fees(config.server_tools),
         percent=100 + engine.settings.worst_case_margin_percent,
     )
     return request, estimate
@@ -268,6 +274,8 @@ def _message_bytes(message: AnyMessage) -> int:
                 total += _bytes(call.id) + _bytes(call.name) + _bytes(dumps(call.arguments)) + PER_MESSAGE
             for block in message.thinking:
                 total += sum(_bytes(text or "") for text in (block.text, block.signature, block.redacted))
+            total += sum(_bytes(dumps(block.raw)) for block in message.server_blocks)
+            total += sum(_bytes(dumps(citation.raw)) for citation in message.citations if citation.raw)
         case ToolResultMessage():
             total += _bytes(message.tool_call_id) + _bytes(message.tool_name)
         case _:

@@ -14,6 +14,7 @@ from helix.core.chunks import (
     AnyChunk,
     CallReminderChunk,
     CheckpointCreatedChunk,
+    CitationChunk,
     ContextChangedChunk,
     CustomEventChunk,
     ErrorChunk,
@@ -25,6 +26,7 @@ from helix.core.chunks import (
     RunQueuedChunk,
     RunResumedChunk,
     RunSupersededChunk,
+    ServerToolChunk,
     StatePatchChunk,
     StepCommittedChunk,
     StepDiscardedChunk,
@@ -67,7 +69,13 @@ def put_chunks(run: RunContext, fact: facts.Fact) -> None:
     """Put the fact's chunks on the stream."""
     stream = run.stream
     match fact:
-        case facts.TextReceived() | facts.OutputReceived() | facts.ThinkingReceived():
+        case (
+            facts.TextReceived()
+            | facts.OutputReceived()
+            | facts.ThinkingReceived()
+            | facts.ServerCalled()
+            | facts.TextCited()
+        ):
             _answering(stream, fact.claim, [_piece(fact)])
         case facts.TryFailed() | facts.AnswerWithheld():
             _answering(stream, fact.claim, _taken_back(fact))
@@ -137,7 +145,7 @@ def _answering(stream: RunStream, claim: StepClaim, chunks: Sequence[AnyChunk]) 
     stream.put(Writer("attempt", claim.step, claim.attempt), chunks)
 
 
-def _piece(fact: facts.TextReceived | facts.OutputReceived | facts.ThinkingReceived) -> AnyChunk:
+def _piece(fact: facts.AnswerPart) -> AnyChunk:
     match fact:
         case facts.TextReceived(_, delta):
             return TextDeltaChunk(delta=clean_text(delta))
@@ -145,6 +153,17 @@ def _piece(fact: facts.TextReceived | facts.OutputReceived | facts.ThinkingRecei
             return OutputDeltaChunk(delta=clean_text(delta))
         case facts.ThinkingReceived(_, content, is_complete):
             return ThinkingChunk(content=clean_text(content), is_complete=is_complete)
+        case facts.ServerCalled(_, call):
+            return ServerToolChunk(
+                tool_call_id=call.id,
+                tool_name=call.name,
+                arguments=call.arguments,
+                done=call.done,
+                result=call.result,
+                error=call.error,
+            )
+        case facts.TextCited(_, cited):
+            return CitationChunk.model_validate(cited.model_dump(exclude={"raw"}))
 
 
 def _calling(stream: RunStream, row: CallRow, chunks: Sequence[AnyChunk]) -> None:

@@ -93,6 +93,8 @@ def _answer_row(engine: Engine, session: SessionRow, plan: StepProcessingPlan, a
         content=message.content,
         tool_calls=message.tool_calls,
         thinking=message.thinking,
+        server_blocks=message.server_blocks,
+        citations=message.citations,
         children=children,
         agent=session.active_agent,
         handoff=plan.handoff.agent if plan.handoff is not None else "",

@@ -7,9 +7,19 @@ from __future__ import annotations
 
 from helix.core.json import clean_text
 from helix.core.planning import output_text
-from helix.core.steps import AnyStepResult, TextStepResult, ToolCallsStepResult
+from helix.core.steps import AnyStepResult
+from helix.engine.answer_facts import answer_parts
 from helix.engine.context import RunContext
-from helix.engine.facts import ModelCallEnded, OutputReceived, TextReceived, ThinkingReceived, TryFailed
+from helix.engine.facts import (
+    AnswerPart,
+    ModelCallEnded,
+    OutputReceived,
+    ServerCalled,
+    TextCited,
+    TextReceived,
+    ThinkingReceived,
+    TryFailed,
+)
 from helix.engine.observers import show
 from helix.ports.model import LLMStreamCallbacks, MaybeAwaitable
 
@@ -40,16 +50,15 @@ class AnswerStream:
             on_output_delta=self._output if self._has_output else None,
             on_tool_start=lambda *_: self._note(None),
             on_tool_call=lambda *_: self._note(None),
+            on_server_call=lambda call: self._note(ServerCalled(claim, call)),
+            on_citation=lambda citation: self._note(TextCited(claim, citation)),
             on_error=self._fail_try,
         )
 
     def show_parts(self, result: AnyStepResult) -> None:
         """Stream a cached answer, with each part as one piece. The output follows with `show_output`."""
-        claim = self._call.claim
-        for block in result.thinking:
-            self._note(ThinkingReceived(claim, block.text, True))
-        if isinstance(result, TextStepResult | ToolCallsStepResult) and result.content:
-            self._note(TextReceived(claim, result.content))
+        for part in answer_parts(self._call.claim, result):
+            self._note(part)
 
     def show_output(self, result: AnyStepResult) -> None:
         """Stream the output of an answer as one piece, unless its adapter has streamed it."""
@@ -64,7 +73,7 @@ class AnswerStream:
         self._shown_output = self._shown_output or bool(delta)
         return self._note(OutputReceived(self._call.claim, delta) if delta else None)
 
-    def _note(self, fact: TextReceived | ThinkingReceived | OutputReceived | None) -> MaybeAwaitable:
+    def _note(self, fact: AnswerPart | None) -> MaybeAwaitable:
         self._call.first = self._call.first or self._run.now()
         if fact is None:
             return None
