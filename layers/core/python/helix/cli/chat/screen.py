@@ -59,8 +59,7 @@ FoldHeading:focus { background: $primary-muted; }
 ModelText { padding: 0; margin: 0; background: transparent; }
 #waiting { height: auto; }
 AnswerForm { height: auto; max-height: 60vh; border: round $warning; padding: 0 1; overflow-y: auto; }
-AnswerForm TextArea { height: auto; min-height: 2; max-height: 8; }
-AnswerForm TextArea { border: round $primary-muted; border-title-color: $text-muted; }
+AnswerForm TextArea { height: auto; min-height: 2; max-height: 8; border: round $primary-muted; border-title-color: $text-muted; }
 AnswerForm TextArea:focus { border: round $accent; }
 AnswerForm Horizontal { height: auto; }
 AnswerForm Button { margin: 0 2 0 0; min-width: 10; }

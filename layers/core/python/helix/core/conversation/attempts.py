@@ -23,7 +23,8 @@ from helix.core.conversation.changes import (
 )
 from helix.core.conversation.items import Call, Part, PartKind, Step
 from helix.core.json import JsonValue
-from helix.core.messages import Citation
+from helix.core.messages import AssistantMessage, Citation
+from helix.core.server_tools import server_calls
 from helix.core.steps import StopReason
 
 if TYPE_CHECKING:
@@ -122,12 +123,12 @@ class Attempts:
         before = found.served.get(ident)
         if before is None and not (chunk.arguments or chunk.done):
             return out
-        call = found.served[ident] = before or served_call(found, ident, chunk.tool_name)
+        call = found.served[ident] = before or _served_call(found, ident, chunk.tool_name)
         if before is None or chunk.arguments != call.arguments:
             call.arguments = chunk.arguments
             out.append(CallStarted(call))
         if chunk.done and call.state == "running":
-            end_served(call, chunk.result, chunk.error)
+            _end_served(call, chunk.result, chunk.error)
             out.append(CallEnded(call))
         return out
 
@@ -200,13 +201,22 @@ class Attempts:
         return None
 
 
-def served_call(step: Step, ident: str, name: str) -> Call:
+def load_served(step: Step, message: AssistantMessage) -> None:
+    """Read the calls of the provider's own tools and the sources of a stored answer."""
+    for made in server_calls(message.server_blocks):
+        call = step.served[made.id] = _served_call(step, made.id, made.name)
+        call.arguments = made.arguments
+        _end_served(call, made.result, made.error)
+    step.citations = list(message.citations)
+
+
+def _served_call(step: Step, ident: str, name: str) -> Call:
     """Return a call that the provider executes. Its id is made unique in the session."""
     call_id = f"{step.step}/{step.attempt}/{ident}"
     return Call(step, call_id, name, state="running", attempt=1, served=True)
 
 
-def end_served(call: Call, result: JsonValue, error: str | None) -> None:
+def _end_served(call: Call, result: JsonValue, error: str | None) -> None:
     call.state = "done" if error is None else "failed"
     call.result, call.error = result, error
 

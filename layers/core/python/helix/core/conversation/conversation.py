@@ -14,7 +14,7 @@ from typing import Any, assert_never
 from helix.core import chunks as c
 from helix.core.chunk_envelope import NoticeChunk
 from helix.core.conversation import changes as ch
-from helix.core.conversation.attempts import Attempts, end_served, served_call
+from helix.core.conversation.attempts import Attempts, load_served
 from helix.core.conversation.changes import Change
 from helix.core.conversation.items import BUDGET, Call, Item, Notice, Part, Step, Tone, User
 from helix.core.entries import read_waits
@@ -22,7 +22,6 @@ from helix.core.json import JsonObject
 from helix.core.messages import AnyMessage, AssistantMessage, Edit, ToolResultMessage, UserMessage
 from helix.core.prompt import is_cut
 from helix.core.rows import Pending
-from helix.core.server_tools import server_calls
 from helix.core.tools import SUBAGENT_TOOL_PREFIX
 from helix.core.verdicts import BLOCKED, GUARDS
 from helix.core.wire import StreamMessage
@@ -80,11 +79,7 @@ class Conversation:
             step.parts.append(Part(step, "reasoning", len(step.parts), [block.text or "(redacted)"]))
         if message.content:
             step.parts.append(Part(step, "text", len(step.parts), [message.content]))
-        for made in server_calls(message.server_blocks):
-            served = step.served[made.id] = served_call(step, made.id, made.name)
-            served.arguments = made.arguments
-            end_served(served, made.result, made.error)
-        step.citations = list(message.citations)
+        load_served(step, message)
         for request in message.tool_calls:
             call = self._add(step, request.id, request.name, request.arguments)
             if (child := children.get(request.id)) is not None:
