@@ -66,7 +66,7 @@ def main() -> int:
     with Provider() as server, tempfile.TemporaryDirectory() as folder:
         worker = Worker("batch_worker", {**os.environ, **server.environment()})
         job = {"db": str(Path(folder) / "batches.db"), "runs": runs, "settings": {"batch_poll_s": 0.5}}
-        idle = worker.ask(**job, idle_s=IDLE_S)
+        idle = worker.ask(**{**job, "settings": {"batch_poll_s": 60}}, idle_s=IDLE_S)
         server.looks = 2
         killed = 0
         for _ in range(KILLS):

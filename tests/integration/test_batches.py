@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from io import StringIO
 from typing import Any
 
 import pytest
+from rich.console import Console
 from tests.support.batch_servers import EXPIRES, AnthropicBatchServer, BatchServer, OpenAIBatchServer, Refuses
 from tests.support_run import World, chunks_of, eventually, history, text_of, told
 
 from helix import Agent, LLMConfig, LocalExecutor, tool
 from helix.adapters.models.adapter import ModelAdapter
 from helix.adapters.models.pricing import Tokens, price
+from helix.cli.sessions.page import print_page, read_page
+from helix.client import HelixClient
 from helix.core.budget import BudgetDefinition
 from helix.core.errors import DefinitionError
 from helix.core.tools import create_sub_agent_tool
 from helix.engine.engine import Settings
+from helix.gateway.loopback import LoopbackGateway
 from helix.services.batch_rows import read_queues
 from helix.testing.openai_server import ModelAnswer, ModelToolCall
 
@@ -302,6 +307,18 @@ async def test_what_batches_do_not_support_is_refused_by_name(quick_world: World
     scripted = quick_world.executor(["never"], settings=QUICK)
     result = await (await scripted.execute(adder(), "go")).result(PATIENCE_S)
     assert (result.status, result.error_code) == ("failed", "batch_unsupported")
+
+
+async def test_show_says_that_a_run_waits_for_a_batch(quick_world: World, provider: Any) -> None:
+    provider()
+    executor = an_executor(quick_world, settings=replace(QUICK, batch_gather_s=600))
+    handle = await executor.execute(adder(), "go")
+    await until(lambda: not executor._tasks)
+    async with LoopbackGateway(executor) as gateway, await HelixClient.connect(gateway.url) as client:
+        page = await read_page(client, handle.session_id, None)
+    printed = StringIO()
+    print_page(Console(file=printed, width=200), page, executor.engine.clock.now())
+    assert "waits for a batch of the model's provider" in printed.getvalue()
 
 
 async def test_a_deleted_session_leaves_nothing_behind(quick_world: World, provider: Any) -> None:

@@ -277,7 +277,12 @@ class LocalExecutor(Executor):
     async def _next_look(self) -> float | None:
         """End the waits that are due, and carry on the batches. Return the time of the next look (Unix seconds), or None
         if nothing waits."""
-        times = (await self._end_due_waits(), await collect(self.engine, self._owner, self._continue))
+        times = [await self._end_due_waits()]
+        try:
+            times.append(await collect(self.engine, self._owner, self._continue))
+        except StoreError as error:
+            logger.warning("the batches cannot be read: %s", error)
+            times.append(self.engine.clock.now() + WAIT_AGAIN_S)
         return min((at for at in times if at is not None), default=None)
 
     async def _end_due_waits(self) -> float | None:

@@ -68,6 +68,9 @@ async def collect(engine: Engine, owner: str, begin: Begin) -> float | None:
         except (AgentNotFoundError, StoreError, ModelError) as error:
             logger.warning("the batches of agent %s: %s", queue.agent, error)
             times.append(engine.clock.now() + engine.settings.batch_poll_s)
+        except Exception:  # an adapter's own error must not stop the other queues
+            logger.exception("the batches of agent %s cannot be carried on", queue.agent)
+            times.append(engine.clock.now() + engine.settings.batch_poll_s)
     return min(times, default=None)
 
 
