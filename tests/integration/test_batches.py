@@ -205,6 +205,16 @@ async def test_a_refused_batch_fails_its_calls(quick_world: World, provider: Any
     assert await left_over(executor) == []
 
 
+async def test_a_batch_without_credentials_fails_its_calls(
+    quick_world: World, provider: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = provider()
+    monkeypatch.delenv("OPENAI_API_KEY")
+    executor = an_executor(quick_world)
+    result = await (await executor.execute(adder(), "go")).result(PATIENCE_S)
+    assert (result.status, result.error_code, server.batches) == ("failed", "authentication", {})
+
+
 async def test_an_interrupt_takes_back_a_call_that_was_not_sent(world: World, provider: Any) -> None:
     server = provider()
     executor = an_executor(world, settings=replace(QUICK, batch_gather_s=600))

@@ -122,9 +122,11 @@ class Sender:
         try:
             provider_id = await self.batches.send(self.place, name, await self._bodies(members))
         except ModelError as error:
-            if (
-                error.retryable
-                or await self.batches.find(self.place, name, members, begun.begun_at, others) is not None
+            # A refusal of the first try is certain. Before a retry, or after an error that is not known, the provider may
+            # have the batch.
+            may_exist = bool(batch.attempts) or error.code == ModelError.code
+            if error.retryable or (
+                may_exist and await self.batches.find(self.place, name, members, begun.begun_at, others) is not None
             ):
                 return await self._later(name, begun, error.retry_after_s)
             reason = ErrorInfo(code=error.code, message=text_of(error), recoverable=False)
