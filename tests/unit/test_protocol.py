@@ -122,6 +122,7 @@ def test_the_schema_has_every_action_and_its_reply() -> None:
         "custom_state",
         "output",
         "inbox",
+        "in_batch",
     }
 
 

@@ -11,6 +11,7 @@ const STATUS: Record<string, [string, string]> = {
   failed: ["bad", "Failed"],
   died: ["bad", "Worker died"],
   waited: ["plain", "Paused"],
+  batched: ["plain", "In a batch"],
   superseded: ["plain", "Went on"],
   open: ["run", "Open"],
   committed: ["good", "Committed"],

@@ -144,7 +144,7 @@ function Head({ session, attempt, branch, onProblem }: HeadGiven) {
       <div class="bar-about">
         <h1>
           <Text of={title} length={80} />
-          {stored !== undefined && <Status of={status === "paused" && !waits ? "waited" : status} />}
+          {stored !== undefined && <Status of={status === "paused" && !waits ? "waited" : status === "running" && stored.in_batch ? "batched" : status} />}
         </h1>
         <p class="quiet">
           {stored !== undefined && (

@@ -5030,6 +5030,10 @@ export interface StepClaim {
    */
   attempt_id: string;
   /**
+   * The name of the call that waits for a provider's batch (docs/protocol.md#batches). No worker holds the step meanwhile. Empty: a worker asks the model itself.
+   */
+  batch: string;
+  /**
    * The time until which the holder may act (Unix seconds). 0 if the claim was released or has expired.
    */
   deadline: number;
@@ -5123,6 +5127,10 @@ export interface SessionState {
   forked_from: {
     [k: string]: unknown;
   } | null;
+  /**
+   * Whether the current run waits for a provider's batch.
+   */
+  in_batch: boolean;
   /**
    * The messages that wait for the session's run, in the order of their arrival. Empty in lists of sessions.
    */

@@ -107,6 +107,9 @@ class Agent(Generic[StateT, OutputT]):
     guards: Sequence[Guard] = ()
     """The checks of what the agent receives, does and says, in order (docs/guide/guards.md). A sub-agent has its own. A
     function agent cannot have any."""
+    batch: bool = False
+    """Whether the agent's model calls go into the provider's batches, at half the price (docs/guide/batches.md). A step
+    then takes minutes or hours, up to a day, and no process waits for it."""
     frontend_tools: bool | Sequence[str] = False
     """Whether a run may declare tools that its front end executes (docs/guide/front-ends.md#tools-of-the-page): False,
     True, or the names that it may declare. The model reads their descriptions, which the front end writes."""
@@ -138,7 +141,7 @@ class Agent(Generic[StateT, OutputT]):
         require(valid, owner, "max_steps", "must be at least 1, or None for no limit")
         require(is_int(retries) and retries >= 0, owner, "max_completion_retries", "must be 0 or more")
         require(self.on_budget in ("fail", "pause"), owner, "on_budget", "must be 'fail' or 'pause'")
-        for name in ("inline_tools", "keep_partial"):
+        for name in ("inline_tools", "keep_partial", "batch"):
             require(isinstance(getattr(self, name), bool), owner, name, "must be True or False")
         valid = self.array_delta_mode in ("append_only", "full_replace")
         require(valid, owner, "array_delta_mode", "must be 'append_only' or 'full_replace'")
@@ -170,9 +173,18 @@ class Agent(Generic[StateT, OutputT]):
                 )
         problem = "a function agent calls no model: check its arguments and its result in the function"
         require(not self.guards or self.function is None, owner, "guards", problem)
+        self._check_batch(owner)
         finishes = any(tool.finish_with for tool in self.tools)
         problem = "an agent cannot judge the output of a tool with finish_with: use a function"
         require(not (finishes and any(is_judge(g.output) for g in self.guards)), owner, "guards", problem)
+
+    def _check_batch(self, owner: str) -> None:
+        waits = next((t.agent.name for t in self.tools if t.agent is not None and t.agent.batch), None)
+        problem = f"the sub-agent {waits!r} has batch=True, which only the agent of a session can have"
+        require(waits is None, owner, "tools", problem)
+        require(not self.batch or self.function is None, owner, "batch", "a function agent calls no model")
+        problem = "an agent with guards cannot use batches yet: leave one of the two out"
+        require(not self.batch or not self.guards, owner, "batch", problem)
 
     def _take_examples(self, owner: str) -> None:
         given = self.examples

@@ -104,8 +104,8 @@ set back."""
 def lapsed(session: SessionRow | SessionState, now: float) -> bool:
     """Return whether a running session's lease has expired or is implausible. It is implausible if its last renewal
     lies in the future because a clock was set back. A session without a lease never lapses: deliveries with their own
-    deadlines execute it."""
-    if session.status != "running" or session.lease_expires <= 0:
+    deadlines execute it. Neither does one that waits for a batch, because any worker continues the same run."""
+    if session.status != "running" or session.lease_expires <= 0 or session.in_batch:
         return False
     return session.lease_expires < now or now + CLOCK_SKEW_S < session.updated_at <= session.lease_expires
 

@@ -151,6 +151,8 @@ class SessionState(Record):
     """The metadata that the session was created with."""
     title: str = ""
     """The title that a person gave the session. Empty without one."""
+    in_batch: bool = False
+    """Whether the current run waits for a provider's batch."""
     lease_expires: float = 0
     """The time when the worker's lease on an in-process run expires. 0 for other runs, and after the run has ended."""
     created_at: float = 0

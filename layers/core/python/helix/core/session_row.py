@@ -68,6 +68,9 @@ class StepClaim(Record):
     late: int = 0
     """The number of this run's attempts at the step that ran out of the worker's time, or whose worker fell silent. The
     run fails at three."""
+    batch: str = ""
+    """The name of the call that waits for a provider's batch (docs/protocol.md#batches). No worker holds the step
+    meanwhile. Empty: a worker asks the model itself."""
 
 
 class Block(Record):
@@ -260,6 +263,11 @@ class SessionRow(SessionEnd, SessionMoney, SessionWork, SessionHistory, SessionI
     def at(cls, session_id: str, value: Any) -> Self:
         """Parse the session row stored in this partition. Raises `DamagedRowError`."""
         return cls.read(session_id, SESSION, {**value, "session_id": session_id})
+
+    @property
+    def in_batch(self) -> bool:
+        """Whether the current run waits for a provider's batch."""
+        return self.status == "running" and self.claim is not None and bool(self.claim.batch)
 
     def dump(self) -> dict[str, Any]:
         return shorten_session(super().dump())

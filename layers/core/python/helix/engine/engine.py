@@ -15,6 +15,7 @@ from helix.engine.history import History
 from helix.engine.placement import Placement
 from helix.engine.step_view import StepView
 from helix.engine.stops import Stops
+from helix.ports.batches import MAX_CALLS
 from helix.ports.catalog import ModelCatalog
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
@@ -73,6 +74,12 @@ class Settings:
     least_output_tokens: int = 256
     """The shortest limit, in tokens, to which an answer may be cut when a budget is nearly used up. If not even this
     fits, the call is refused."""
+    batch_gather_s: float = 60
+    """The time for which calls are gathered before a batch is sent."""
+    batch_calls: int = 1_000
+    """The number of gathered calls at which a batch is sent at once, from 1 to 10,000."""
+    batch_poll_s: float = 60
+    """The time between two looks at a batch that the provider works on."""
     calls_url: str = ""
     """The URL at which other systems report results of calls, such as `https://example.com/agents/calls`. Empty if it is
     not known."""
@@ -90,6 +97,8 @@ class Settings:
             raise InvalidInputError(f"keep_checkpoints is {self.keep_checkpoints}; it must be 1 or more, or None")
         if not 1 <= self.calls_at_once <= 80:
             raise InvalidInputError(f"calls_at_once is {self.calls_at_once}; it must be 1 to 80")
+        if not 1 <= self.batch_calls <= MAX_CALLS:
+            raise InvalidInputError(f"batch_calls is {self.batch_calls}; it must be 1 to {MAX_CALLS}")
         if self.session_ttl_s is not None and self.session_ttl_s <= 0:
             raise InvalidInputError(f"session_ttl_s is {self.session_ttl_s}; it must be above 0, or None")
 
@@ -167,6 +176,8 @@ class Engine:
     hook once."""
     dependencies: Dependencies = field(init=False)
     """The open dependencies of agents' tools. The owner of the engine closes them."""
+    known_queues: set[str] = field(init=False, default_factory=set)
+    """The names of the batch queues that this process knows to be stored. They are never deleted."""
     latencies: dict[str, float] = field(init=False, default_factory=dict)
     """The moving average of each routed model's latency in this process, in milliseconds, keyed by model."""
 
@@ -212,7 +223,12 @@ class Elsewhere:
     """The name of that agent."""
 
 
-Outcome = Over | Staged | Elsewhere
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """The outcome of a step whose model call waits for a provider's batch. No worker waits with it."""
+
+
+Outcome = Over | Staged | Elsewhere | Waits
 
 
 @dataclass(frozen=True, slots=True)

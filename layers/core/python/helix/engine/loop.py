@@ -15,7 +15,7 @@ from helix.core.errors import DamagedRowError, WorkInProgressError
 from helix.engine.calls.execute import Call, execute_calls
 from helix.engine.claims.liveness import wait_for
 from helix.engine.context import RunContext
-from helix.engine.engine import Elsewhere, Outcome, Over, Staged
+from helix.engine.engine import Elsewhere, Outcome, Over, Staged, Waits
 from helix.engine.runs.housekeeping import fail_damaged
 from helix.engine.seen import Seen
 from helix.engine.step_view import StepView
@@ -25,6 +25,11 @@ from helix.engine.steps.buy import buy_step
 @dataclass(frozen=True, slots=True)
 class Finished:
     """A run that is over. Its effects have yet to be applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A run whose model call waits for a provider's batch. A worker continues it once the call has an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,7 @@ class GoesOn:
     """The agent whose own functions buy the step. None: these do."""
 
 
-async def advance(run: RunContext, step: int, seen: Seen | None = None) -> Finished | GoesOn:
+async def advance(run: RunContext, step: int, seen: Seen | None = None) -> Finished | Left | GoesOn:
     """Advance the run from `step` as far as this worker may. `seen`: the rows that the caller has just read."""
     try:
         return await _advance(run, step, seen)
@@ -50,12 +55,14 @@ async def advance(run: RunContext, step: int, seen: Seen | None = None) -> Finis
         return Finished()
 
 
-async def _advance(run: RunContext, step: int, seen: Seen | None) -> Finished | GoesOn:
+async def _advance(run: RunContext, step: int, seen: Seen | None) -> Finished | Left | GoesOn:
     begun, view = 0, None
     while True:
         match await _bought(run, step, seen, view):
             case Over():
                 return Finished()
+            case Waits():
+                return Left()
             case Elsewhere(agent):
                 return GoesOn(step, agent=agent)
             case Staged() as staged:

@@ -22,16 +22,18 @@ from helix.core.errors import (
 from helix.core.json import dumps
 from helix.core.row_keys import run_sort
 from helix.core.run_row import RunRow
+from helix.core.session_row import SessionRow
+from helix.engine.batches.lease import release
 from helix.engine.calls.execute import Call, execute_call
 from helix.engine.calls.tool import Progress, view_step
 from helix.engine.claims.claim import Claimed
 from helix.engine.claims.liveness import HeldClaim, LostClaimError, run_claim
 from helix.engine.claims.missed import show_missed
-from helix.engine.context import make_context, open_context
+from helix.engine.context import RunContext, make_context, open_context
 from helix.engine.engine import Engine, logger
 from helix.engine.facts import MessagesAdded, RunBegan, RunClaimed
 from helix.engine.history import row_key
-from helix.engine.loop import Finished, advance
+from helix.engine.loop import Finished, Left, advance
 from helix.engine.observers import record, show
 from helix.engine.runs.admission import launcher_of, part_of
 from helix.engine.runs.ends import abort, fail_run, finish_run, sweep_session
@@ -90,13 +92,31 @@ async def execute_run(engine: Engine, agent: AnyAgent, claimed: Claimed, deliver
             await sweep_session(engine, agent, session.session_id, delivery)
         await record(run, RunBegan(row))
         await record(run, MessagesAdded(claimed.plan.added, claimed.patches))
-        await advance(run, row.first_step)
-        try:
-            claims = await finish_run(engine, agent, session.session_id, row.run_id, delivery, run)
-        except RunNotFoundError:
-            logger.info("run %s has nothing left to finish: its session was deleted", row.run_id)
-            claims = []
-        return Executed(claims, run.row, run.text)
+        return await _finished(run, row.first_step)
+
+
+async def continue_run(engine: Engine, agent: AnyAgent, session: SessionRow, delivery: Delivery) -> Executed:
+    """Continue a run that waited for a batch, in this process, until it has ended or waits again. The delivery's owner
+    holds its lease."""
+    row = await engine.history.run(session.session_id, session.run_id)
+    async with open_context(engine, agent, session, row, delivery) as run, HeldClaim(engine, run_claim(run)):
+        await show_missed(run, session)
+        return await _finished(run, session.step + 1)
+
+
+async def _finished(run: RunContext, step: int) -> Executed:
+    """Advance the run from `step` to its end, and apply its effects. A run that waits for a batch gives up its lease."""
+    engine, session_id = run.engine, run.session_id
+    if isinstance(await advance(run, step), Left):
+        await run.stream.flush()
+        await release(engine, run.session, run.delivery.owner)
+        return Executed([], None, None)
+    try:
+        claims = await finish_run(engine, run.own, session_id, run.run_id, run.delivery, run)
+    except RunNotFoundError:
+        logger.info("run %s has nothing left to finish: its session was deleted", run.run_id)
+        claims = []
+    return Executed(claims, run.row, run.text)
 
 
 async def deliver_model(
@@ -128,7 +148,7 @@ async def deliver_model(
         except LostClaimError as error:
             raise WorkInProgressError(str(error), engine.clock.now()) from None
     events = position.events + MODEL_EVENTS
-    if isinstance(move, Finished):
+    if isinstance(move, Finished | Left):
         return Move("over", position.step, events)
     if move.agent is not None:
         moved = await roll_over(engine, row, replace(position, step=move.step), move.agent)

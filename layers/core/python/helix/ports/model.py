@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from helix.core.config import LLMConfig
 from helix.core.errors import FileMissingError
@@ -15,6 +15,9 @@ from helix.core.messages import AnyMessage, Citation, ServerCall, latest_files
 from helix.core.steps import AnyStepResult, ParsedToolCall
 from helix.core.usage import Usage
 from helix.ports.catalog import ModelCatalog, unsupported
+
+if TYPE_CHECKING:
+    from helix.ports.batches import Batches
 
 MaybeAwaitable = Awaitable[None] | None
 OUT_OF_TIME = "deadline_exceeded"
@@ -155,6 +158,8 @@ class LLMGenerateInput:
     """The cached answer; no adapter is called then. None on a cache miss."""
     allowance: Allowance | None = None
     """The limits from budgets, set when the call's worst case is reserved. None: no budget limits the call."""
+    batch: bool = False
+    """Whether the request is for a provider's batch, at half the price."""
 
 
 class LLMAdapter(Protocol):
@@ -179,6 +184,8 @@ class BaseAdapter(ABC):
     """An `LLMAdapter` that declares all its capabilities. The engine only works with such adapters. Helix's own
     adapters derive from it, and `helix.runtime.user_adapters` wraps any other object that has `generate_step`."""
 
+    batches: Batches | None = None
+    """The batches of the adapter's models. None: the adapter has none."""
     repeats_failures: bool = False
     """Whether the adapter applies the config's retries and fallbacks itself. The engine then adds no retries."""
 

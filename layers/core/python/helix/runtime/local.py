@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -19,15 +19,18 @@ from helix.core.handles import AgentExecutionHandle, AgentResult
 from helix.core.hooks import Hooks
 from helix.core.registry import AgentRegistry
 from helix.core.row_keys import make_worker_id
+from helix.core.session_row import SessionRow
 from helix.core.status import OVER
 from helix.core.user_budgets import parse_user_budgets
+from helix.engine.batches.collect import collect
+from helix.engine.batches.lease import acquire
 from helix.engine.claims.claim import Claimed
 from helix.engine.claims.liveness import LostClaimError
 from helix.engine.claims.timeouts import end_wait
 from helix.engine.engine import Engine, Settings, logger
 from helix.engine.placement import IN_PROCESS
 from helix.engine.runs.housekeeping import EXPIRY_PARTITIONS
-from helix.engine.verbs import Executed, execute_run
+from helix.engine.verbs import Executed, continue_run, execute_run
 from helix.ports.blobs import Blobs
 from helix.ports.catalog import ModelCatalog
 from helix.ports.clock import Clock
@@ -133,6 +136,7 @@ class LocalExecutor(Executor):
         self._owner = make_worker_id(engine.ids.new("worker"))
         self._own_tracer = None if tracer is not None else engine.tracer
         self._places = Places(max_runs, max_waiting)
+        self._max_runs = MAX_RUNS if max_runs is None else max_runs
         self._tasks: dict[str, asyncio.Task[Executed | None]] = {}
         self._placed: set[str] = set()
         self._load = LoadWatch(engine.metrics, lambda: len(self._tasks))
@@ -206,27 +210,43 @@ class LocalExecutor(Executor):
         self._places.release()
 
     async def _begin(self, agent: AnyAgent, claimed: Claimed, delivery: Delivery) -> None:
-        run_id = claimed.run.run_id
-        task = asyncio.get_running_loop().create_task(self._run(agent, claimed, delivery), name=f"helix:{run_id}")
+        self._begin_task(claimed.run.run_id, execute_run(self.engine, agent, claimed, delivery))
+
+    def _begin_task(self, run_id: str, execution: Awaitable[Executed]) -> None:
+        task = asyncio.get_running_loop().create_task(self._run(run_id, execution), name=f"helix:{run_id}")
         self._tasks[run_id] = task
         self._load.begin()
         task.add_done_callback(lambda _: self._tasks.pop(run_id, None))
 
-    async def _run(self, agent: AnyAgent, claimed: Claimed, delivery: Delivery) -> Executed | None:
+    async def _run(self, run_id: str, execution: Awaitable[Executed]) -> Executed | None:
         AT_WORK.set(True)
         try:
-            executed = await execute_run(self.engine, agent, claimed, delivery)
+            executed = await execution
             if executed.row is None or executed.row.status == "paused":
                 self._watch_waits()
             await self._begin_each(executed.claims)
             return executed
         except LostClaimError as error:
-            self._failures[claimed.run.run_id] = error
+            self._failures[run_id] = error
             logger.warning("%s", error)
         except Exception as error:
-            self._failures[claimed.run.run_id] = error
-            logger.exception("run %s stopped here; resume goes on with it", claimed.run.run_id)
+            self._failures[run_id] = error
+            logger.exception("run %s stopped here; resume goes on with it", run_id)
         return None
+
+    async def _continue(self, session: SessionRow) -> bool:
+        """Continue the run of a session that waited for a batch. False: there is no room for it now, or another worker
+        has it."""
+        if session.run_id in self._tasks:
+            return True
+        if len(self._tasks) >= self._max_runs:
+            return False
+        agent = self.engine.agents(session.agent_type)
+        if (held := await acquire(self.engine, session, self._owner)) is None:
+            return False
+        self._failures.pop(session.run_id, None)
+        self._begin_task(session.run_id, continue_run(self.engine, agent, held, self._delivery()))
+        return True
 
     def _watch_waits(self) -> None:
         """Look at the waits of the store now, and watch them while there are any."""
@@ -246,13 +266,24 @@ class LocalExecutor(Executor):
         An entry that fails, or whose agent is not known here, is tried again later."""
         try:
             self._new_waits.clear()
-            while (again := await self._end_due_waits()) is not None:
+            while (again := await self._next_look()) is not None:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(min(again - self.engine.clock.now(), WAIT_AGAIN_S)):
                         await self._new_waits.wait()
                 self._new_waits.clear()
         except StoreError as error:
             logger.warning("the waits cannot be read: %s", error)
+
+    async def _next_look(self) -> float | None:
+        """End the waits that are due, and carry on the batches. Return the time of the next look (Unix seconds), or None
+        if nothing waits."""
+        times = [await self._end_due_waits()]
+        try:
+            times.append(await collect(self.engine, self._owner, self._continue))
+        except StoreError as error:
+            logger.warning("the batches cannot be read: %s", error)
+            times.append(self.engine.clock.now() + WAIT_AGAIN_S)
+        return min((at for at in times if at is not None), default=None)
 
     async def _end_due_waits(self) -> float | None:
         """End the waits that are due. Return the time of the next look (Unix seconds), or None if no entry is left."""

@@ -33,6 +33,7 @@ class _Declared(BaseAdapter):
 
     def __init__(self, adapter: LLMAdapter) -> None:
         self._adapter = adapter
+        self.batches = getattr(adapter, "batches", None)
         self.repeats_failures = bool(getattr(adapter, "repeats_failures", False))
         self._configured = getattr(adapter, "configured", super().configured)
         self._prepare = getattr(adapter, "prepare", super().prepare)

@@ -370,6 +370,7 @@ class Sessions:
                 custom_state=state,
                 checkpoint_id=row.checkpoint,
                 pending=pending,
+                in_batch=row.in_batch,
                 parent_session_id=row.parent.session_id if row.parent else None,
             )
         except ValidationError as error:  # a status unknown to this version

@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from helix._log import get_logger
 from helix.adapters.models.attempt import Call, attempt
+from helix.adapters.models.batches import BatchWire, ModelBatches
 from helix.adapters.models.catalog import info_of
 from helix.adapters.models.choice import LITELLM, interface_of, package_of, wire_of
 from helix.adapters.models.failures import Failure, failure
@@ -57,6 +58,7 @@ class ModelAdapter(BaseAdapter):
         self._clock = clock or SystemClock()
         self._wires: dict[str, Wire] = {}
         self._logged: dict[str, str] = {}
+        self.batches = ModelBatches(self._batch_wire, self._clock.now)
 
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
         call = Call(request, math.inf if request.timeout_s is None else self._clock.now() + request.timeout_s)
@@ -134,6 +136,17 @@ class ModelAdapter(BaseAdapter):
         if self._logged.get(model) != package:
             self._logged[model] = package
             logger.info("model %r is called through the package %s", model, package)
+        return wire
+
+    async def _batch_wire(self, model: str, config: LLMConfig) -> BatchWire:
+        """Return the wire of a model that has batches. Raises `DefinitionError` if it has none."""
+        known = self.package(model, config) in ("openai", "anthropic") and not model.startswith("azure/")
+        wire = await self._wire(model, config) if known else None
+        if not isinstance(wire, BatchWire):
+            problem = (
+                f"model {model!r} has no batches here: use 'openai/...' or 'anthropic/...' with the provider's package"
+            )
+            raise DefinitionError("LLMConfig", "model", problem)
         return wire
 
     def _import_wire(self, package: str) -> Wire:

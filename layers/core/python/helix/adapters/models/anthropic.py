@@ -9,6 +9,7 @@ from typing import Any
 
 from anthropic import AsyncAnthropic, AsyncStream, DefaultAsyncHttpxClient
 
+from helix.adapters.models.anthropic_batches import AnthropicBatches
 from helix.adapters.models.anthropic_blocks import ContentBlocks, answer_blocks, text_block
 from helix.adapters.models.catalog import entry_of
 from helix.adapters.models.decompression import BOUNDED
@@ -29,11 +30,9 @@ from helix.adapters.models.turns import (
     tools_to_send,
     turns,
 )
-from helix.adapters.models.wire import AttemptFailedError, Piece
-from helix.core.messages import (
-    ToolResultMessage,
-    UserMessage,
-)
+from helix.adapters.models.wire import AttemptFailedError, CallPart, Piece
+from helix.core.json import dumps
+from helix.core.messages import ToolResultMessage, UserMessage
 from helix.ports.model import LLMGenerateInput, ToolSpec
 
 _OF_THE_CLIENT = {"api_key": "api_key", "auth_token": "auth_token", "api_base": "base_url", "base_url": "base_url"}
@@ -49,6 +48,9 @@ class AnthropicWire:
     def exchange(self, request: LLMGenerateInput, model: str) -> _Exchange:
         return _Exchange(request, model, self._prices, self._clients, AsyncStream)
 
+    def batches(self, client: Any, model: str) -> AnthropicBatches:
+        return AnthropicBatches(client, model)
+
 
 class _Exchange(SdkExchange):
     """Implements `Exchange`."""
@@ -62,17 +64,40 @@ class _Exchange(SdkExchange):
 
     async def open(self) -> None:
         options = self.options
-        given = {_OF_THE_CLIENT[name]: options.pop(name) for name in list(options) if name in _OF_THE_CLIENT}
-        if "auth_token" not in given:
-            given.setdefault("api_key", os.environ.get("ANTHROPIC_API_KEY") or None)
-        base = given.get("base_url") or os.environ.get("ANTHROPIC_API_BASE") or os.environ.get("ANTHROPIC_BASE_URL")
-        given["base_url"] = base.rstrip("/").removesuffix("/messages").removesuffix("/v1") if base else None
-        client = self.clients.client(**given)
+        client = self.connect(options)
         await self.files.load()
         try:
             await self.post(client, "/v1/messages", self._body(options), self._with_betas(options))
         except TypeError as error:  # the package raises this if it has no credentials
             raise AttemptFailedError(failure(self.model, "authentication", "")) from error
+
+    def connect(self, options: dict[str, Any]) -> Any:
+        """Return the client for these options, and remove the client's own options from `options`."""
+        given = self.drop_client_options(options)
+        if "auth_token" not in given:
+            given.setdefault("api_key", os.environ.get("ANTHROPIC_API_KEY") or None)
+        given["base_url"] = base_of(given)
+        return self.clients.client(**given)
+
+    def drop_client_options(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Remove the client's own options from `options`, and return them under the client's names."""
+        return {_OF_THE_CLIENT[name]: options.pop(name) for name in list(options) if name in _OF_THE_CLIENT}
+
+    async def form(self) -> dict[str, Any]:
+        options = self.options
+        self.drop_client_options(options)
+        body = {**self._body(options), **(options.get("extra_body") or {})}
+        return {name: value for name, value in body.items() if name != "stream"}
+
+    def read(self, answer: Mapping[str, Any]) -> Sequence[Piece]:
+        self._count(answer.get("usage"))
+        self.finish_reason = answer.get("stop_reason")
+        pieces: list[Piece] = []
+        for index, block in enumerate(answer.get("content") or ()):
+            pieces += self._blocks.read({"type": "content_block_start", "index": index, "content_block": block})
+            if block.get("type") == "tool_use":
+                pieces.append(CallPart(index, arguments=dumps(block.get("input") or {})))
+        return pieces
 
     async def next(self) -> Sequence[Piece] | None:
         event = await self.event()
@@ -167,6 +192,12 @@ class _Exchange(SdkExchange):
         config = self.request.config
         thinking = claude_options(config.reasoning, entry_of(self.model), config.max_output_tokens)
         return {**thinking, **super().options}
+
+
+def base_of(options: Mapping[str, Any]) -> str | None:
+    """Return the base URL from the options or the environment, or None for the package's default."""
+    base = options.get("base_url") or os.environ.get("ANTHROPIC_API_BASE") or os.environ.get("ANTHROPIC_BASE_URL")
+    return base.rstrip("/").removesuffix("/messages").removesuffix("/v1") if base else None
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:

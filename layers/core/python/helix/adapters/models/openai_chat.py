@@ -29,8 +29,21 @@ class ChatExchange(OpenAIExchange):
 
     async def next(self) -> Sequence[Piece] | None:
         event = await self.event()
-        if event is None:
-            return None
+        return None if event is None else self._read(event)
+
+    async def form(self) -> dict[str, Any]:
+        self.strict = self.constrained()
+        options = self.options
+        self.drop_client_options(options)
+        body = {**self._body(options), **(options.get("extra_body") or {})}
+        return {name: value for name, value in body.items() if name not in ("stream", "stream_options")}
+
+    def read(self, answer: Mapping[str, Any]) -> Sequence[Piece]:
+        self.strict = self.constrained()
+        choices = [{**choice, "delta": _numbered(choice.get("message") or {})} for choice in answer["choices"][:1]]
+        return self._read({**answer, "choices": choices})
+
+    def _read(self, event: Mapping[str, Any]) -> Sequence[Piece]:
         if reported := event.get("usage"):
             self.tokens = Tokens(
                 count(reported, "prompt_tokens"),
@@ -77,6 +90,12 @@ class ChatExchange(OpenAIExchange):
             "stream": True,
             "stream_options": {"include_usage": True},
         }
+
+
+def _numbered(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a whole message with a number for each call, as a stream has it."""
+    calls = message.get("tool_calls") or ()
+    return {**message, "tool_calls": [{**call, "index": index} for index, call in enumerate(calls)]}
 
 
 def _pieces(delta: Mapping[str, Any]) -> Iterator[Piece]:

@@ -101,8 +101,12 @@ class OpenAIExchange(SdkExchange):
 
     def connect(self, options: dict[str, Any]) -> Any:
         """Return the client for these options, and remove the client's own options from `options`."""
-        given = {_OF_THE_CLIENT[name]: options.pop(name) for name in list(options) if name in _OF_THE_CLIENT}
+        given = self.drop_client_options(options)
         provider = provider_of(self.model)
         given["base_url"] = base_of(self.model, given)
         given.setdefault("api_key", next(filter(None, map(os.environ.get, KEYS[provider])), None))
         return self.clients.client(**given)
+
+    def drop_client_options(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Remove the client's own options from `options`, and return them under the client's names."""
+        return {_OF_THE_CLIENT[name]: options.pop(name) for name in list(options) if name in _OF_THE_CLIENT}

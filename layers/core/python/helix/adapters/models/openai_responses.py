@@ -21,7 +21,16 @@ from helix.adapters.models.sdk import own_options
 from helix.adapters.models.server_tool_forms import fees, server_tool_form, web_searches
 from helix.adapters.models.strict_schema import strict_schema
 from helix.adapters.models.turns import Passage, call_id, in_order
-from helix.adapters.models.wire import AttemptFailedError, CallPart, Cited, Piece, Served, Text, Thinking
+from helix.adapters.models.wire import (
+    AttemptFailedError,
+    CallPart,
+    Cited,
+    Piece,
+    RefusedRequestError,
+    Served,
+    Text,
+    Thinking,
+)
 from helix.core.json import dumps
 from helix.core.messages import (
     AnyMessage,
@@ -56,13 +65,7 @@ class ResponsesExchange(OpenAIExchange):
     async def open(self) -> None:
         options = self.options
         client = self.connect(options)
-        for name in sorted((CHAT_ONLY | _OF_THE_SESSION) & options.keys()):
-            what = (
-                "names a conversation other than the session's: leave it out"
-                if name in _OF_THE_SESSION
-                else "is not an option of the Responses API: leave it out, or set api='chat'"
-            )
-            raise AttemptFailedError(failure(self.model, "bad_request", f"provider_options[{name!r}] {what}"))
+        self._check(options)
         await self.files.load()
         self.strict = self.constrained()
         self._begun: set[int] = set()
@@ -75,6 +78,48 @@ class ResponsesExchange(OpenAIExchange):
                 raise
             _UNSUMMARIZED.add(self._key_of_options)
             await self.post(client, "/responses", self._body(options), options)
+
+    async def form(self) -> dict[str, Any]:
+        options = self.options
+        self.drop_client_options(options)
+        self._check(options)
+        self.strict = self.constrained()
+        body = {**self._body(options), **(options.get("extra_body") or {})}
+        return {name: value for name, value in body.items() if name != "stream"}
+
+    def read(self, answer: Mapping[str, Any]) -> Sequence[Piece]:
+        self.strict, self._begun = self.constrained(), set()
+        if answer.get("status") == "failed":
+            error = answer.get("error") or {}
+            raise RefusedRequestError(None, error)
+        pieces: list[Piece] = []
+        for index, item in enumerate(answer.get("output") or ()):
+            pieces += self._read_whole(index, item)
+        self._end(answer)
+        return pieces
+
+    def _read_whole(self, index: int, item: Mapping[str, Any]) -> list[Piece]:
+        """Return the pieces of an item that did not arrive as a stream."""
+        match item["type"]:
+            case "message":
+                parts = item.get("content") or ()
+                self.refusal += "".join(part.get("refusal") or "" for part in parts)
+                return [Text(part.get("text") or "", item.get("phase")) for part in parts]
+            case "reasoning":
+                parts = [part.get("text") or "" for part in item.get("summary") or item.get("content") or ()]
+                return [Thinking("\n\n".join(parts)), *self._read_item(index, item)]
+            case _:
+                return [*self._read_item(index, item)]
+
+    def _check(self, options: Mapping[str, Any]) -> None:
+        """Raise `AttemptFailedError` for an option that this interface does not have."""
+        for name in sorted((CHAT_ONLY | _OF_THE_SESSION) & options.keys()):
+            what = (
+                "names a conversation other than the session's: leave it out"
+                if name in _OF_THE_SESSION
+                else "is not an option of the Responses API: leave it out, or set api='chat'"
+            )
+            raise AttemptFailedError(failure(self.model, "bad_request", f"provider_options[{name!r}] {what}"))
 
     async def next(self) -> Sequence[Piece] | None:
         event = await self.event()

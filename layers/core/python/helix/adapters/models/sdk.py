@@ -8,14 +8,15 @@ second of imports.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from helix.adapters.models.file_forms import Interface
 from helix.adapters.models.file_parts import JsonBody, RequestFiles
 from helix.adapters.models.pricing import Prices
-from helix.adapters.models.wire import NativeExchange
+from helix.adapters.models.wire import NativeExchange, Piece
 from helix.core.json import dumps
 from helix.ports.model import LLMGenerateInput
 
@@ -114,3 +115,16 @@ class SdkExchange(NativeExchange):
     async def close(self) -> None:
         if self._stream is not None:
             await self._stream.close()
+
+    @abstractmethod
+    def connect(self, options: dict[str, Any]) -> Any:
+        """Return the client for these options, and remove the client's own options from `options`."""
+
+    @abstractmethod
+    async def form(self) -> dict[str, Any]:
+        """Return the request as a batch contains it, without files."""
+
+    @abstractmethod
+    def read(self, answer: Mapping[str, Any]) -> Sequence[Piece]:
+        """Return the pieces of a whole answer, which did not arrive as a stream. The usage and the finish reason are known
+        afterwards."""

@@ -93,6 +93,16 @@ class RefusedAnswerError(Exception):
     """Raised if the form of an answer makes it unreadable. Another attempt would end the same way."""
 
 
+class RefusedRequestError(Exception):
+    """A provider's error for one request of a batch. `status`: its HTTP status; None: it has none."""
+
+    def __init__(self, status: int | None, error: Mapping[str, Any]) -> None:
+        super().__init__(str(error.get("message") or error.get("code") or "the request failed"))
+        self.code, self.type, self.body = error.get("code"), error.get("type"), dict(error)
+        if status is not None:
+            self.status_code, self.response = status, object()
+
+
 class BrokenStreamError(Exception):
     """Raised if an event cannot be read. Later events cannot be trusted, so it counts as a lost connection."""
 

@@ -59,14 +59,14 @@ FoldHeading:focus { background: $primary-muted; }
 ModelText { padding: 0; margin: 0; background: transparent; }
 #waiting { height: auto; }
 AnswerForm { height: auto; max-height: 60vh; border: round $warning; padding: 0 1; overflow-y: auto; }
-AnswerForm TextArea { height: auto; min-height: 2; max-height: 8; border: round $primary-muted; border-title-color: $text-muted; }
+AnswerForm TextArea { height: auto; min-height: 2; max-height: 8; border: round $primary-muted; }
+AnswerForm TextArea { border-title-color: $text-muted; }
 AnswerForm TextArea:focus { border: round $accent; }
 AnswerForm Horizontal { height: auto; }
 AnswerForm Button { margin: 0 2 0 0; min-width: 10; }
 #problem { height: auto; display: none; }
 #queued { height: auto; padding: 0 1; }
-Prompt { height: auto; min-height: 3; max-height: 12; border: round $primary; }
-Prompt:focus { border: round $accent; }
+Prompt { height: auto; min-height: 3; max-height: 12; border: round $primary; &:focus { border: round $accent; } }
 #status { height: 1; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
 TableDialog, RowPicker { align: center middle; background: $background 60%; }
 .sheet { width: 92%; height: auto; max-height: 88%; border: round $accent; padding: 0 1; background: $surface; }

@@ -284,6 +284,8 @@ def _head(page: Page, now: float) -> Iterator[Line]:
         yield ((f"copied from {formats.short(state.forked_from)}", "dim"),)
     if state.error is not None:
         yield ((f"{state.error.code}: {state.error.message}", "red"),)
+    if state.in_batch:
+        yield (("waits for a batch of the model's provider", "yellow"),)
     if page.queued is not None:
         why = f"; the agent is {page.queued['reason']}" if page.queued.get("reason") else ""
         yield ((f"waits for a slot: number {page.queued['place']} in line{why}", "yellow"),)

@@ -221,6 +221,8 @@ def bounded(engine: Engine, request: LLMGenerateInput) -> tuple[LLMGenerateInput
     outputs = [_micros(info.worst_output_usd, info.output_usd, ceiling) for info in infos]
     if any(file.kind == "audio" for file in files_of(request.messages)):
         inputs += [info.audio_usd * MICROS for info in infos if info.audio_usd is not None]
+    if request.batch:
+        inputs, outputs = ([micros / 2 for micros in prices] for prices in (inputs, outputs))
     known = [info.max_output_tokens for info in infos if info.max_output_tokens is not None]
     options = config.provider_options
     limit = _option(options, _LIMITS) or config.max_output_tokens

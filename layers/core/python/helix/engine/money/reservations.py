@@ -146,7 +146,7 @@ async def reserve(
         worst = _sum(own, judges)
     if drawn:
         await _alert(engine, new, list(drawn.values()))
-    repeats = request.config.max_retries or request.config.fallbacks
+    repeats = not request.batch and (request.config.max_retries or request.config.fallbacks)
     factor = ATTEMPTS if repeats and all(h.free >= ATTEMPTS * h.need(worst) for h in held) else 1
     micros, tokens = factor * own.micros, factor * own.tokens
     allowance = Allowance(tokens, micros, own.tokens, own.micros)

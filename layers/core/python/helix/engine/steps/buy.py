@@ -14,40 +14,35 @@ from helix.core.folding import Fold, fold_step
 from helix.core.rows import CheckpointRow, ErrorInfo, Pending, StopRow
 from helix.core.session_row import SessionRow, StepClaim
 from helix.core.status import EndStatus
-from helix.core.steps import ErrorStepResult, StopReason
 from helix.engine.calls.execute import show_results
 from helix.engine.calls.tool import may_wait
 from helix.engine.claims.liveness import DEAD, LostClaimError
 from helix.engine.claims.missed import show_missed
 from helix.engine.context import RunContext
-from helix.engine.engine import Elsewhere, Engine, Outcome, Over, Staged
-from helix.engine.facts import BudgetRefused, CallDone, ChildEnded, StepStaged
+from helix.engine.engine import Elsewhere, Engine, Outcome, Over, Staged, Waits
+from helix.engine.facts import BudgetRefused, CallDone, ChildEnded, ModelAsked, StepStaged
 from helix.engine.guards.inputs import ask_guarded
-from helix.engine.guards.outputs import judge_answer
 from helix.engine.history import call_key
 from helix.engine.inbox import AT_ONCE, Arrived, take_messages
 from helix.engine.money.bounds import bind
 from helix.engine.money.reservations import Refused, Reserved, assume_dead, reserve, return_draws
-from helix.engine.money.usage import assumed_put, note_lost
+from helix.engine.money.usage import assumed_put
 from helix.engine.observers import record, show
-from helix.engine.row_requests import read_request
 from helix.engine.seen import Seen
 from helix.engine.step_view import StepView
-from helix.engine.steps.ask import MAX_LATE, TIMED_OUT, ModelAnswer, ask_model, prepare, reads_state
-from helix.engine.steps.check_output import check_output
+from helix.engine.steps.ask import MAX_LATE, TIMED_OUT, ask_model, prepare, reads_state
+from helix.engine.steps.batched import WaitingCall, for_batch, form_call, take_batched, withdraw_batched
 from helix.engine.steps.close import Ending, Folding, after_fold, close_run, fold_checkpoint, folded, stop_run
 from helix.engine.steps.cut import stop_call
 from helix.engine.steps.handoff import activate, elsewhere
-from helix.engine.steps.stage import plan_answer, stage
-from helix.engine.steps.summary import may_shorten, note_overflow, without_summary, write_summary
-from helix.engine.steps.views import TOO_LONG, Prepared, show_view, write_view
+from helix.engine.steps.summary import without_summary
+from helix.engine.steps.take import EXCEEDED, cut_short, take_answer
+from helix.engine.steps.views import Prepared, show_view, write_view
 from helix.engine.stops import judge_stop
 from helix.engine.writing import as_read, at_version, entry_put, no_outcome_check, session_put, share_head
 from helix.ports.state_store import Check, Operation, Value
 from helix.services.request_heads import head_put
 from helix.services.waits import due_at, wait_put
-
-EXCEEDED = "budget_exceeded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +69,8 @@ class Purchase:
     """The worst case of its cost."""
     arrived: Arrived
     """The messages that steer the run."""
+    waiting: WaitingCall | None = None
+    """The call, if it waits for a batch. None: this worker asks the model."""
 
 
 async def buy_step(run: RunContext, step: int, seen: Seen | None = None, view: StepView | None = None) -> Outcome:
@@ -98,7 +95,7 @@ async def buy_step(run: RunContext, step: int, seen: Seen | None = None, view: S
             outcome = await _finish_step(run, Begun(session, None, budgets, stop_value), rows, stop)
         elif stop is not None:  # 3
             await _record_missed(run, session)
-            outcome = await stop_run(run, session, stop)
+            outcome = await stop_run(run, session, stop, checks=await withdraw_batched(run, session))
         elif rows is not None:  # 5
             outcome = _adopted(run, session, rows)
         else:
@@ -199,6 +196,8 @@ async def _pause(run: RunContext, session: SessionRow, rows: OpenRows, pending: 
 async def _buy(run: RunContext, begun: Begun) -> Outcome | None:
     """6 to 9: reserve the worst case, claim the step, ask the model and stage the answer."""
     session, folding = begun.session, begun.folding
+    if session.claim is not None and session.claim.batch:
+        return await take_batched(run, session)
     new = folded(run, session, folding)
     attempt = await _expired_attempt(run, session, new)
     if attempt[0] > 1 and (error := _too_late(session)) is not None:
@@ -215,23 +214,41 @@ async def _buy(run: RunContext, begun: Begun) -> Outcome | None:
         return await close_run(run, session, Ending("failed", error=found), folding)
     prepared, reserved = found
     if isinstance(reserved, Refused):  # no budget has room for a block
-        show(run, BudgetRefused(reserved.budget))
-        if reserved.on_exceeded == "pause":
-            return await close_run(run, session, Ending("paused", reason=EXCEEDED), folding)
-        error = ErrorInfo(code=EXCEEDED, message=reserved.message)
-        return await close_run(run, session, Ending("failed", error=error), folding)
+        return await _end_refused(run, session, reserved, folding)
     if prepared.head.id not in run.known.heads:
         await share_head(run.engine, prepared.head)
-    if not await _claim_step(run, begun, new, attempt, Purchase(prepared, reserved, arrived)):
+    waiting = await form_call(run, reserved.request)
+    if isinstance(waiting, ErrorInfo):
+        return await close_run(run, session, Ending("failed", error=waiting), folding)
+    purchase = Purchase(prepared, reserved, arrived, waiting)
+    if not await _claim_step(run, begun, new, attempt, purchase):
         if any(block.draws == new.version for block in new.blocks):
             await _return_draws(run, session)
         return None
+    return await _ask(run, new, purchase)
+
+
+async def _end_refused(run: RunContext, session: SessionRow, refused: Refused, folding: Folding | None) -> Over | None:
+    """End or pause the run, because a budget has no room for the call."""
+    show(run, BudgetRefused(refused.budget))
+    if refused.on_exceeded == "pause":
+        return await close_run(run, session, Ending("paused", reason=EXCEEDED), folding)
+    error = ErrorInfo(code=EXCEEDED, message=refused.message)
+    return await close_run(run, session, Ending("failed", error=error), folding)
+
+
+async def _ask(run: RunContext, new: SessionRow, purchase: Purchase) -> Outcome | None:
+    """7 to 9: ask the model under the claim of `new` and stage its answer, or leave the call to a batch."""
+    reserved = purchase.reserved
+    if purchase.waiting is not None:
+        await record(run, ModelAsked(reserved.request))
+        return Waits()
     ask = ask_guarded if run.agent.guards else ask_model
-    answer = await ask(run, new, reserved.request)  # 7
+    answer = await ask(run, new, reserved.request)
     await run.stream.flush()  # 8: the log acknowledges all chunks before the answer is staged
     if answer.stop is not None:
         return await stop_call(run, new, answer, answer.stop)
-    return await _take_answer(run, new, prepared, _cut_short(answer) if reserved.cut else answer)
+    return await take_answer(run, new, purchase.prepared, cut_short(answer) if reserved.cut else answer)
 
 
 async def _reserve(
@@ -246,47 +263,13 @@ async def _reserve(
         if isinstance(prepared, ErrorInfo):
             return prepared
         try:
+            prepared = for_batch(run, prepared)
             reserved = await reserve(run.engine, run.agent, new, prepared.request, run.own.on_budget)
         except ContentionError as met:  # many runs compete for the remainder; the next delivery finds this one's draws
             raise WorkInProgressError(f"a budget of session {run.session_id!r}", run.now() + 1) from met
         if reserved is None or prepared.plan.summary is None or not isinstance(reserved, Refused):
             return None if reserved is None else (prepared, reserved)
         new.context = without_summary(new)
-
-
-async def _take_answer(run: RunContext, new: SessionRow, prepared: Prepared, answer: ModelAnswer) -> Outcome | None:
-    """9: write the model's answer. If the write is refused, the cost of the answer is recorded for the run's end, and
-    the rows say how to continue. A request for a summary may come at any time, and never causes an answer to be
-    lost."""
-    if prepared.plan.summary is None and answer.plan is None:
-        answer = await _plan(run, new, answer, prepared)
-    result, session = answer.result, new
-    assert result is not None
-    while True:
-        if prepared.plan.summary is not None:
-            outcome, written = None, await write_summary(run, session, prepared, result)
-        elif isinstance(result, ErrorStepResult) and result.code == TOO_LONG and may_shorten(session):
-            outcome, written = None, await note_overflow(run, session, result)
-        else:
-            outcome = await stage(run, session, answer, prepared.plan)
-            written = outcome is not None
-        if written:
-            return outcome
-        again = await read_request(run.engine, session)
-        if again is None:
-            run.row = None  # the note may change it
-            await note_lost(run.engine, session, result.model, result.usage)
-            return None
-        session = again
-
-
-async def _plan(run: RunContext, session: SessionRow, answer: ModelAnswer, prepared: Prepared) -> ModelAnswer:
-    """Return the answer with the plan of its step that the agent's guards and output checks allow."""
-    assert answer.result is not None
-    answer = replace(answer, plan=await plan_answer(run, session, answer.result, prepared.plan))
-    if run.agent.guards:
-        answer = await judge_answer(run, answer, prepared.user_messages)
-    return await check_output(run, session, answer) if run.agent.output_checks else answer
 
 
 async def _expired_attempt(run: RunContext, session: SessionRow, new: SessionRow) -> tuple[int, list[Operation]]:
@@ -315,15 +298,6 @@ def _too_late(session: SessionRow) -> ErrorInfo | None:
         return None
     text = f"the model gave no answer in {claim.late} attempts; the worker of the last one was silent"
     return ErrorInfo(code=TIMED_OUT, message=text)
-
-
-def _cut_short(answer: ModelAnswer) -> ModelAnswer:
-    """Name the budget as the cause of a cut-off answer, if the answer had to be shorter than the agent's own limit."""
-    result = answer.result
-    if not isinstance(result, ErrorStepResult) or result.stop_reason != StopReason.MAX_TOKENS:
-        return answer
-    text = f"the budgets had room for a short answer only, and it was cut off: {result.error}"
-    return replace(answer, result=result.model_copy(update={"code": EXCEEDED, "error": text}))
 
 
 async def _record_missed(run: RunContext, session: SessionRow) -> None:
@@ -375,6 +349,8 @@ async def _claim_step(
     ops.extend(arrived.operations)
     if (own := prepared.head.own) is not None and own.id not in run.known.heads:
         ops.append(head_put(session.session_id, own))
+    if purchase.waiting is not None:
+        ops += purchase.waiting.puts(run, new)
     ops = [session_put(new, at_version(session)), *ops, *unheard]
     if not await run.commit("claim_step", ops, lambda: _claimed_by(run.engine, session.session_id, attempt_id), new):
         return False

@@ -6,6 +6,7 @@ written and the rows are read again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -159,10 +160,13 @@ async def stop_run(
     stop: StopRow,
     folding: Folding | None = None,
     cut: AssistantRow | None = None,
+    checks: Sequence[Operation] = (),
 ) -> Over | None:
     """End the run because of a stop, which takes precedence over continuing. An interrupt adds `cut`, the beginning of an
-    answer, to history."""
+    answer, to history. `checks`: further operations of the transaction."""
     if stop.stop == "abort":
         error = ErrorInfo(code="aborted", message=stop.reason or "aborted", recoverable=False)
-        return await close_run(run, session, Ending("failed", error=error, reason=stop.reason), folding)
-    return await close_run(run, session, Ending("interrupted", reason=stop.reason, assume=True, cut=cut), folding)
+        ending = Ending("failed", error=error, reason=stop.reason, checks=[*checks])
+    else:
+        ending = Ending("interrupted", reason=stop.reason, assume=True, cut=cut, checks=[*checks])
+    return await close_run(run, session, ending, folding)

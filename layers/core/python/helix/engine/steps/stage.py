@@ -35,6 +35,7 @@ from helix.engine.steps.handoff import refuse_handoff
 from helix.engine.steps.views import ViewPlan, context_after
 from helix.engine.writing import End, at_version, checkpoint, end, entry_put, message_put, session_put
 from helix.ports.state_store import Operation, Update
+from helix.services.batch_rows import call_taken
 from helix.services.session_index import with_tools
 
 
@@ -150,6 +151,7 @@ async def _open(run: RunContext, session: SessionRow, plan: StepProcessingPlan, 
     ops: list[Operation] = [
         session_put(new, at_version(session)),
         entry_put(session.session_id, session.lineage, base, row),
+        *call_taken(session),
     ]
     for place, request in enumerate(row.tool_calls):
         if request.id in written:
@@ -194,7 +196,7 @@ async def _commit(run: RunContext, session: SessionRow, plan: StepProcessingPlan
     if status != "running":
         ended = end(new, End(status, next_.output, next_.error, completion_reason=next_.reason), now)
         ops.append(ended)
-    ops = [session_put(new, at_version(session)), put, *ops]
+    ops = [session_put(new, at_version(session)), put, *ops, *call_taken(session)]
     entries: list[AnyEntry] = [row, *calls]
     ops.append(message_put(session, session.count, row))
     for place, call in enumerate(calls, 1):
@@ -245,7 +247,7 @@ async def _fail(run: RunContext, session: SessionRow, plan: StepProcessingPlan, 
         verdict for verdict in answer.verdicts if verdict.on != "input"
     ]  # those are judged with the next answer
     call = failed_put(session, result.model, result.usage, code, now, verdicts=verdicts)
-    ops: list[Operation] = [session_put(new, at_version(session)), ended, call]
+    ops: list[Operation] = [session_put(new, at_version(session)), ended, call, *call_taken(session)]
     if not await run.commit("end_failed", ops, lambda: ended_so(run, session, "failed"), new):
         return None
     run.ended(ended, None)

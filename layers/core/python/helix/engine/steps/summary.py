@@ -32,6 +32,7 @@ from helix.engine.steps.views import MOST_OVERFLOWS, Prepared
 from helix.engine.writing import at_version, session_put, view_put
 from helix.ports.model import LLMGenerateInput
 from helix.ports.state_store import Operation
+from helix.services.batch_rows import call_taken
 
 MOST_TOKENS = 4_096
 """The maximum length of a summary, in tokens."""
@@ -153,6 +154,7 @@ async def note_overflow(run: RunContext, session: SessionRow, result: ErrorStepR
     ops = [
         session_put(new, at_version(session)),
         failed_put(session, result.model, result.usage, result.code, run.now()),
+        *call_taken(session),
     ]
     logger.warning("run %s: step %d is too long for its model and is shortened", run.run_id, claim.step)
     return await run.commit("overflow", ops, lambda: _is_recorded(run, claim), new)

@@ -1,0 +1,1 @@
+"""Sends the model calls that wait for a provider's batch, and collects their answers."""
