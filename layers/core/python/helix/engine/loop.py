@@ -15,7 +15,7 @@ from helix.core.errors import DamagedRowError, WorkInProgressError
 from helix.engine.calls.execute import Call, execute_calls
 from helix.engine.claims.liveness import wait_for
 from helix.engine.context import RunContext
-from helix.engine.engine import Elsewhere, Outcome, Over, Staged
+from helix.engine.engine import Elsewhere, Later, Outcome, Over, Staged
 from helix.engine.runs.housekeeping import fail_damaged
 from helix.engine.seen import Seen
 from helix.engine.step_view import StepView
@@ -37,6 +37,8 @@ class GoesOn:
     others: tuple[Call, ...] = ()
     """The calls that other workers execute. Empty: the worker stopped because it is running out of time, is leaving, or
     has bought as many steps as it may."""
+    until: float = 0
+    """The time (Unix seconds) before which the step cannot be bought. 0: it can be bought at once."""
     agent: str | None = None
     """The agent whose own functions buy the step. None: these do."""
 
@@ -56,6 +58,8 @@ async def _advance(run: RunContext, step: int, seen: Seen | None) -> Finished | 
         match await _bought(run, step, seen, view):
             case Over():
                 return Finished()
+            case Later(until):
+                return GoesOn(step, until=until)
             case Elsewhere(agent):
                 return GoesOn(step, agent=agent)
             case Staged() as staged:

@@ -91,6 +91,9 @@ class Exchange(Protocol):
     def refusal(self) -> str: ...
     @property
     def counted(self) -> bool: ...
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers of the response, in lower case, known once `open` has returned. Empty if the package hides them."""
 
     async def open(self) -> None:
         """Send the request. Raises the package's errors, or `AttemptFailedError`."""
@@ -138,6 +141,10 @@ class NativeExchange:
     @property
     def counted(self) -> bool:
         return self.tokens is not None
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return {}
 
     def usage(self, said: str | None) -> Usage:
         tokens = self.tokens
