@@ -23,9 +23,9 @@ from helix.testing.clocks import SetClock
 
 MODEL = "openai/gpt-5"
 NOW = 1_800_000_000.0
-SPACING = 60 / 49
-"""The seconds between two turns of a model with 50 requests a minute, of which 98 % are granted."""
-BURST = 4
+SPACING = 60 / 48.5
+"""The seconds between two turns of a model with 50 requests a minute, of which 97 % are granted."""
+BURST = 2
 """The requests that such a model takes at once after a pause."""
 FIFTY = {MODEL: Limit(requests=50)}
 THOUSAND_TOKENS = {MODEL: Limit(tokens=100_000)}
@@ -85,17 +85,17 @@ class ModelLimitsContract:
         await asyncio.gather(*(both[n % 2].take(MODEL, none) for n in range(60)))
         (cell,) = await store.get([cell_key(MODEL)])
         assert cell is not None
-        assert cell["requests_at"] == NOW * MICROS_A_SECOND + 60 * (60 * MICROS_A_SECOND * 100 // (6_000 * 98))
+        assert cell["requests_at"] == NOW * MICROS_A_SECOND + 60 * (60 * MICROS_A_SECOND * 100 // (6_000 * 97))
 
     async def test_tokens_are_reserved_and_settled(self, store: StateStore, clock: SetClock) -> None:
         """A call takes the time of the tokens that it may use, and returns the time of those that it did not use."""
         limits = ModelLimits(store, clock, THOUSAND_TOKENS)
-        half_a_minute = [seconds(await limits.take(MODEL, lambda: 49_000)) for _ in range(3)]
+        half_a_minute = [seconds(await limits.take(MODEL, lambda: 48_500)) for _ in range(3)]
         assert half_a_minute == [0, 30, 60]
-        await limits.settle(MODEL, lambda: 49_000, 0)
-        assert seconds(await limits.take(MODEL, lambda: 49_000)) == 60
+        await limits.settle(MODEL, lambda: 48_500, 0)
+        assert seconds(await limits.take(MODEL, lambda: 48_500)) == 60
         before = await store.get([cell_key(MODEL)])
-        await limits.settle(MODEL, lambda: 49_000, 48_000)
+        await limits.settle(MODEL, lambda: 48_500, 48_000)
         assert await store.get([cell_key(MODEL)]) == before, "a small difference is not worth a write"
 
     async def test_a_long_wait_is_refused_without_a_turn(self, store: StateStore, clock: SetClock) -> None:
@@ -111,7 +111,7 @@ class ModelLimitsContract:
         turns = [await limits.take(MODEL, none) for _ in range(BURST + 2)]
         await asyncio.gather(*(each.pause(MODEL, 20) for each in (limits, other, limits)))
         moved = [await other.moved(MODEL, turn) for turn in turns]
-        assert [round(seconds(turn) - seconds(old), 3) for turn, old in zip(moved, turns, strict=True)] == [20] * 6
+        assert [round(seconds(turn) - seconds(old), 3) for turn, old in zip(moved, turns, strict=True)] == [20] * 4
         assert seconds(await other.take(MODEL, none)) > max(map(seconds, moved))
 
     async def test_a_stored_turn_is_found_by_another_delivery(

@@ -20,9 +20,9 @@ from helix.core.spelling import did_you_mean
 
 TABLE: Final = "tool.helix.limits"
 MICROS_A_SECOND: Final = 1_000_000
-USED_PERCENT: Final = 98
+USED_PERCENT: Final = 97
 """The percentage of a limit that is granted. The rest covers requests that reach the provider at uneven times."""
-BURST_S: Final = 6
+BURST_S: Final = 3
 """The seconds' worth of a limit that may be used at once after a pause."""
 SLACK_US: Final = 300_000
 """How far another caller may move a cell between the read and the write of a turn. Callers of a model with a high limit

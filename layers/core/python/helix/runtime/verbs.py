@@ -170,7 +170,7 @@ async def call_model(app: Application, event: CallModelEvent, delivery: Delivery
     if move.kind != "on":
         return {**after, "next": "finish" if move.kind == "over" else "rolled"}
     if move.until:
-        seconds = math.ceil(min(max(0.0, move.until - app.clock.now()), LONGEST_WAIT_S))
+        seconds = math.ceil(min(max(0.0, move.until - app.engine.clock.now()), LONGEST_WAIT_S))
         return {**after, "next": "wait", "seconds": seconds}
     calls = [{"step": move.step - 1, "id": call.call_id, "kind": call.kind} for call in move.calls]
     if not calls:
