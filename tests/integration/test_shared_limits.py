@@ -240,7 +240,7 @@ def test_a_limit_is_read_from_headers(headers: dict[str, str], limit: Limit | No
 async def test_a_refusal_and_its_headers_are_shared(tmp_path: Path) -> None:
     """One process is refused. The others neither ask again before the time is up nor faster than the limit allows."""
     asked = list[float]()
-    ok = [{"delta": {"content": "hi"}}, {"delta": {}, "finish_reason": "stop"}]
+    ok: list[dict[str, Any]] = [{"delta": {"content": "hi"}}, {"delta": {}, "finish_reason": "stop"}]
 
     async def answer(_: RecordedRequest, responder: Responder) -> None:
         asked.append(time.monotonic())
