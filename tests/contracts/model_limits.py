@@ -87,15 +87,15 @@ class ModelLimitsContract:
         assert cell is not None
         assert cell["requests_at"] == NOW * MICROS_A_SECOND + 60 * (60 * MICROS_A_SECOND * 100 // (6_000 * 97))
 
-    async def test_tokens_are_reserved_and_settled(self, store: StateStore, clock: SetClock) -> None:
+    async def test_tokens_are_reserved_and_corrected(self, store: StateStore, clock: SetClock) -> None:
         """A call takes the time of the tokens that it may use, and returns the time of those that it did not use."""
         limits = ModelLimits(store, clock, THOUSAND_TOKENS)
         half_a_minute = [seconds(await limits.take(MODEL, lambda: 48_500)) for _ in range(3)]
         assert half_a_minute == [0, 30, 60]
-        await limits.settle(MODEL, lambda: 48_500, 0)
+        await limits.correct(MODEL, lambda: 48_500, 0)
         assert seconds(await limits.take(MODEL, lambda: 48_500)) == 60
         before = await store.get([cell_key(MODEL)])
-        await limits.settle(MODEL, lambda: 48_500, 48_000)
+        await limits.correct(MODEL, lambda: 48_500, 48_000)
         assert await store.get([cell_key(MODEL)]) == before, "a small difference is not worth a write"
 
     async def test_a_long_wait_is_refused_without_a_turn(self, store: StateStore, clock: SetClock) -> None:

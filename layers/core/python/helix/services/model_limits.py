@@ -34,7 +34,7 @@ AVOIDED_S = 60
 """The number of seconds for which a model is tried last after a fallback has answered in its place."""
 VALID_S = 60
 """The number of seconds after its time during which a stored turn can be used."""
-KEPT_S = 86_400
+EXPIRES_S = 86_400
 """The number of seconds after its last change when a cell expires."""
 MOST_PAUSE_S = 300
 """The longest pause of a model after a refusal, in seconds, whatever its Retry-After says."""
@@ -108,15 +108,15 @@ class ModelLimits:
         now, known = self._now(), cell or {}
         shift: int = known.get("shift") or 0
         if stored and stored[0] is not None:
-            kept = Taken(stored[0]["at"], stored[0]["shift"]).after(shift)
-            if kept.at + VALID_S * MICROS_A_SECOND >= now:
-                return kept
+            stored_turn = Taken(stored[0]["at"], stored[0]["shift"]).after(shift)
+            if stored_turn.at + VALID_S * MICROS_A_SECOND >= now:
+                return stored_turn
         limit = self._limit(model, known, now)
         turn = next_turn(known, limit, tokens() if limit.tokens is not None else 0, now)
         if not limit or turn.at - now > most:
             self._note(model, known, now)
             return Taken(turn.at, shift)
-        fields = {**turn.set, "ttl": now // MICROS_A_SECOND + KEPT_S}
+        fields = {**turn.set, "ttl": now // MICROS_A_SECOND + EXPIRES_S}
         when = When(equal=turn.equal, at_least=turn.at_least, below=turn.below)
         if cell is None:
             write: Put | Update = Put(cell_key(model), {"shift": 0, **fields}, ABSENT)
@@ -126,7 +126,7 @@ class ModelLimits:
 
     async def keep(self, model: str, call: str, turn: Taken) -> None:
         """Store the turn, so that another delivery of the call finds it."""
-        value = {"at": turn.at, "shift": turn.shift, "ttl": turn.at // MICROS_A_SECOND + KEPT_S}
+        value = {"at": turn.at, "shift": turn.shift, "ttl": turn.at // MICROS_A_SECOND + EXPIRES_S}
         await self._store.transact("keep_turn", [Put(turn_key(model, call), value)])
 
     async def moved(self, model: str, turn: Taken) -> Taken:
@@ -134,7 +134,7 @@ class ModelLimits:
         (cell,) = await self._store.get([cell_key(model)])
         return turn.after((cell or {}).get("shift") or 0)
 
-    async def settle(self, model: str, estimate: Callable[[], int], used: int) -> None:
+    async def correct(self, model: str, estimate: Callable[[], int], used: int) -> None:
         """Correct the cell by the difference between the tokens that a request was expected to use and those that it
         used. Small differences are ignored."""
         limit = self._declared.get(model) or self._learned.get(model, (Limit(), 0.0))[0]
@@ -144,7 +144,7 @@ class ModelLimits:
         cost = limit.share("tokens", used - estimated)
         if cost is not None and 10 * abs(used - estimated) > estimated:
             change = Update(cell_key(model), add={"tokens_at": cost}, when=When(at_least={"tokens_at": 0}))
-            await refused(self._store, "settle_turn", [change])
+            await refused(self._store, "correct_turn", [change])
 
     async def learn(self, model: str, reported: ReportedLimit | None, *, refused: bool = False) -> None:
         """Store the limit that a provider reported, if it is needed: a request was `refused`, or little is left."""
@@ -172,7 +172,7 @@ class ModelLimits:
         added = now + pause_us - max(before or 0, now)
         if added <= 0:
             return None
-        fields = {"free_at": now + pause_us, "ttl": now // MICROS_A_SECOND + KEPT_S}
+        fields = {"free_at": now + pause_us, "ttl": now // MICROS_A_SECOND + EXPIRES_S}
         if cell is None:
             write: Put | Update = Put(cell_key(model), {"shift": added, **fields}, ABSENT)
         else:
@@ -189,7 +189,7 @@ class ModelLimits:
 
     async def _set(self, model: str, fields: Mapping[str, int | None]) -> None:
         """Set fields of the model's cell, which is created if it does not exist."""
-        values = {**fields, "ttl": int(self.clock.now()) + KEPT_S}
+        values = {**fields, "ttl": int(self.clock.now()) + EXPIRES_S}
         while await refused(self._store, "learn_limit", [Update(cell_key(model), set=values)]) is not None:
             if (
                 await refused(self._store, "learn_limit", [Put(cell_key(model), {"shift": 0, **values}, ABSENT)])
@@ -210,7 +210,7 @@ class ModelLimits:
         if until <= now:
             return Limit()
         learned = Limit(cell.get("requests"), cell.get("tokens"))
-        self._learned.setdefault(model, (learned, until / MICROS_A_SECOND))
+        self._learned[model] = (learned, until / MICROS_A_SECOND)
         return learned
 
     def _is_quiet(self, model: str) -> bool:
@@ -288,7 +288,7 @@ class CallLimits:
             if refused_s is not None:
                 await self._limits.pause(model, refused_s)
             elif used:
-                await self._limits.settle(model, self._tokens, used)
+                await self._limits.correct(model, self._tokens, used)
         except StoreError:
             logger.warning("the limit of model %r was not updated: the store failed", model, exc_info=True)
 
