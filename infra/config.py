@@ -19,6 +19,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from helix.core.errors import DefinitionError
+from helix.core.model_limits import parse_limits
 from helix.core.spelling import did_you_mean
 from helix.core.thresholds import Thresholds
 from helix.core.triggers import Trigger, Triggers, dump_starts
@@ -196,6 +197,8 @@ class Settings(Thresholds):
     """The triggers that start runs, by name (`[tool.helix.triggers]`, docs/guide/triggers.md)."""
     budgets: dict[str, Any] = Field(default_factory=dict)
     """The budgets of each user (`[tool.helix.budgets]`, docs/guide/budgets.md)."""
+    limits: dict[str, Any] = Field(default_factory=dict)
+    """The limits of models (`[tool.helix.limits]`, docs/guide/limits.md)."""
     deps: str = ""
     """The folder to use as the deps layer. "" builds the layer."""
 
@@ -243,7 +246,7 @@ class Settings(Thresholds):
     def _parse_days(cls, given: Any) -> Any:
         return int(given) if isinstance(given, str) and given.isdecimal() else given
 
-    @field_validator("triggers", "budgets", mode="before")
+    @field_validator("triggers", "budgets", "limits", mode="before")
     @classmethod
     def _parse_table(cls, given: Any) -> Any:
         return json.loads(given) if isinstance(given, str) else given
@@ -263,6 +266,12 @@ class Settings(Thresholds):
     @classmethod
     def _check_budgets(cls, given: dict[str, Any]) -> dict[str, Any]:
         parse_user_budgets(given)
+        return given
+
+    @field_validator("limits")
+    @classmethod
+    def _check_limits(cls, given: dict[str, Any]) -> dict[str, Any]:
+        parse_limits(given)
         return given
 
     @field_validator("auth")

@@ -3,6 +3,7 @@
     CallModel ─> Route ─┬─ one call ──────> CallTool  ─┐
         ▲               ├─ one child ─────> StartRun  ─┤   on a task token
         │               ├─ several ───────> Calls     ─┤   a Map of both
+        │               ├─ the model's limit ─> Wait ──┤
         └───────────────┴─ another step ───────────────┘
                         ├─ finish ────────> FinishRun
                         └─ rolled over ───> Rolled          the next part has been started
@@ -101,6 +102,7 @@ ROUTES = {
     "call_tool": "CallTool",
     "start_run": "StartRun",
     "map": "Calls",
+    "wait": "Wait",
     "call_model": "CallModel",
     "finish": "FinishRun",
     "rolled": "Rolled",
@@ -113,7 +115,7 @@ def definition(*, run_s: int, child_s: int) -> dict[str, Any]:
     one sub-agent."""
     place = {"session_id.$": "$.session_id", "run_id.$": "$.run_id", "part.$": "$.part"}
     position = {**place, "step.$": "$.step", "events.$": "$.events"}
-    attempt = {**position, "retries.$": "$$.State.RetryCount"}
+    attempt = {**position, "retries.$": "$$.State.RetryCount", "waits": True}
     call = {**place, "call.$": "$.call"}
     again = {"ResultPath": None, "Next": "CallModel"}
     end = {"ResultPath": None, "End": True}
@@ -145,6 +147,7 @@ def definition(*, run_s: int, child_s: int) -> dict[str, Any]:
                 **again,
             },
             "FinishRun": _task("FinishRun", place, {"OutputPath": "$.Payload", "End": True}, overload=HOURS),
+            "Wait": {"Type": "Wait", "SecondsPath": "$.seconds", "Next": "CallModel"},
             "Rolled": {"Type": "Succeed"},
             "FailRun": _task(
                 "FailRun",

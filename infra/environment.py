@@ -56,6 +56,7 @@ def environment(
         variable("session_days"): str(settings.session_days) if settings.session_days else "",
         variable("keep_checkpoints"): str(settings.keep_checkpoints) if settings.keep_checkpoints else "",
         variable("budgets"): json.dumps(settings.budgets) if settings.budgets else "",
+        variable("limits"): json.dumps(settings.limits) if settings.limits else "",
         variable("max_runs"): str(runs) if (runs := runs_at_once(settings)) else "",
         LOG: settings.log_level,
         TRACE_CONTENT: "true" if settings.trace_content else "",

@@ -20,7 +20,10 @@ from hypothesis import HealthCheck, settings
 gc.disable()  # The collection turns it on again at its end.
 # This must come before their import, so that a failing property shows the values that it compared.
 pytest.register_assert_rewrite(
-    *(f"tests.contracts.{module}" for module in ("budgets", "cache", "segments", "slots", "slots_races"))
+    *(
+        f"tests.contracts.{module}"
+        for module in ("budgets", "cache", "model_limits", "segments", "slots", "slots_races")
+    )
 )
 settings.register_profile(
     "helix", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))

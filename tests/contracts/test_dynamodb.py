@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.contracts.budget_shards import SHARDS, BudgetShardsContract
 from tests.contracts.budgets import BudgetsContract
+from tests.contracts.model_limits import ModelLimitsContract
 from tests.contracts.slots import SlotsContract
 from tests.support.aws_resources import make_store
 
@@ -50,3 +51,7 @@ class TestSlots(SlotsContract):
     @pytest.fixture
     def slots(self, store: DynamoDBStateStore) -> RowSlots:
         return RowSlots(store)
+
+
+class TestModelLimits(ModelLimitsContract):
+    pass

@@ -3,6 +3,7 @@
 import pytest
 from tests.contracts.budget_shards import SHARDS, BudgetShardsContract
 from tests.contracts.budgets import BudgetsContract
+from tests.contracts.model_limits import ModelLimitsContract
 from tests.contracts.segments import SegmentLogContract
 from tests.contracts.slots import SlotsContract
 from tests.support.memory_sockets import MemoryPeers, MemorySockets
@@ -18,6 +19,11 @@ from helix.testing.contracts import SocketsContract, StateStoreContract, StreamM
 @pytest.fixture
 def store() -> MemoryStateStore:
     return MemoryStateStore()
+
+
+@pytest.fixture
+def second(store: MemoryStateStore) -> MemoryStateStore:
+    return store
 
 
 class TestStore(StateStoreContract):
@@ -80,3 +86,7 @@ class TestSlotsInShards(TestSlots):
     @pytest.fixture(autouse=True)
     def shards(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(slot_shards, "SLOTS_EACH", 1)
+
+
+class TestModelLimits(ModelLimitsContract):
+    pass

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from tests.contracts.budget_shards import SHARDS, BudgetShardsContract
 from tests.contracts.budgets import BudgetsContract
+from tests.contracts.model_limits import ModelLimitsContract
 from tests.contracts.segments import SegmentLogContract
 from tests.contracts.slots import SlotsContract
 from tests.support.redis_server import RedisServer
@@ -97,3 +98,7 @@ class TestSlotsOfTwoProcesses(SlotsContract):
     @pytest.fixture
     def other(self, second: RedisStateStore) -> RowSlots:
         return RowSlots(second)
+
+
+class TestModelLimits(ModelLimitsContract):
+    pass

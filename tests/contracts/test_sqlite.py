@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.contracts.budget_shards import SHARDS, BudgetShardsContract
 from tests.contracts.budgets import BudgetsContract
+from tests.contracts.model_limits import ModelLimitsContract
 from tests.contracts.slots import SlotsContract
 from tests.support.stored_rows import rewrite
 
@@ -119,3 +120,7 @@ class TestSlotsOfTwoProcesses(SlotsContract):
     @pytest.fixture
     def other(self, second: SQLiteStateStore) -> RowSlots:
         return RowSlots(second)
+
+
+class TestModelLimits(ModelLimitsContract):
+    pass

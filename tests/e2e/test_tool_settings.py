@@ -1,7 +1,9 @@
-"""Tools of a user's own project: a declared secret, a declared right, and a right that is not declared."""
+"""A user's own project: a declared secret, a declared right, a right that is not declared, and the limit of a model."""
 
 from __future__ import annotations
 
+import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,9 @@ CRM_KEY = "secretsmanager:prod/crm-key"
 
 [tool.helix.rights]
 read_buckets = ["desk-files"]
+
+[tool.helix.limits.scarce]
+requests = 3
 
 [tool.helix.agent.clerk.rights]
 write_buckets = ["desk-files"]
@@ -58,7 +63,11 @@ def write(bucket: str) -> str:
 for name in ("desk", "clerk"):
     config = LLMConfig(model="planned")
     default_registry.register(Agent(name=name, system_prompt="Help.", tools=[tell, read, write], llm_config=config))
+scarce = LLMConfig(model="scarce")
+default_registry.register(Agent(name="limited", system_prompt="Help.", llm_config=scarce))
 """
+APART_S = 20
+"""The seconds between two calls of the model `scarce`."""
 
 
 async def results(cloud: CloudForTests, agent: str, *calls: Any) -> list[str]:
@@ -67,6 +76,27 @@ async def results(cloud: CloudForTests, agent: str, *calls: Any) -> list[str]:
         await handle.result(60)
         told: dict[str, Any] = await client.get_messages(handle.session_id)
     return [message["content"] for message in told["messages"] if message["role"] == "tool"]
+
+
+async def wait_for_turns(cloud: CloudForTests) -> None:
+    """Two runs share the limit of a model. The second waits in its state machine, and none of its functions does."""
+    async with cloud.user("ann") as client:
+        begun = time.monotonic()
+        handles = [await client.run("limited", plan(say("Done."))) for _ in range(2)]
+        for handle in handles:
+            await handle.result(120)
+        assert time.monotonic() - begun > APART_S
+    waited, longest = 0, 0.0
+    for handle in handles:
+        (execution,) = cloud.executions(handle.session_id)
+        waited += "Wait" in cloud.transitions(execution["executionArn"])
+        scheduled: datetime | None = None
+        for event in cloud.history(execution["executionArn"]):
+            if event["type"].endswith("Scheduled"):
+                scheduled = event["timestamp"]
+            elif event["type"].endswith("Succeeded") and scheduled is not None:
+                longest = max(longest, (event["timestamp"] - scheduled).total_seconds())
+    assert waited == 1 and longest < APART_S / 2, (waited, longest)
 
 
 @pytest.mark.timeout(400)
@@ -100,6 +130,7 @@ async def test_what_is_declared_works_and_nothing_else(tmp_path: Path, monkeypat
         )
         assert (told, written) == (f"https://desk.example {len(HIDDEN)} []", "written")
         assert token.startswith("https://desk.example 4 ") and "s3:GetObject" in denied
+        await wait_for_turns(cloud)
         assert HIDDEN not in cloud.log.text
         assert not [
             row for table in ("sessions", "streams", "control") for row in cloud.rows(table) if HIDDEN in str(row)

@@ -29,6 +29,7 @@ DEPLOYED = {
     "api_log_role": "true",
     "max_runs": "40",
     "budgets": '{"user": {"day": 2.0}}',
+    "limits": '{"openai/gpt-4o-mini": {"requests": 500}}',
     "concurrency": "1000",
     "otlp_endpoint": "https://traces.example:4318",
     "trace_content": "true",

@@ -15,6 +15,7 @@ from tests.support.model_dialects import ANTHROPIC, DialectServer, Entry, Fails,
 from tests.support.responses_dialect import RESPONSES
 
 from helix import Agent, LLMConfig, LocalExecutor, tool
+from helix.services import model_limits
 from helix.testing.loopback_server import RecordedRequest
 
 SONNET, OPUS, GPT = "anthropic/claude-sonnet-4-5", "anthropic/claude-opus-4-5", "openai/gpt-5.6"
@@ -145,7 +146,10 @@ async def test_own_reasoning_goes_back_with_the_results_of_its_calls(start: Star
     }
 
 
-async def test_a_fallback_after_thinking_and_the_first_model_again(start: Start) -> None:
+async def test_a_fallback_after_thinking_and_the_first_model_again(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_limits, "AVOIDED_S", 0)  # the first model is tried again at once
     providers = start(claude=[thinks(SONNET, calls=True), DOWN, thinks(SONNET)], gpt=[thinks(GPT)])
     async with LocalExecutor(":memory:") as executor:
         assert await answers(executor, agent(SONNET, GPT), "Rain?", "Sure?") == ["Done.", "Done."]

@@ -21,7 +21,7 @@ Json = Any
 Invoke = Callable[[str, Json], Awaitable[Json]]
 HOUR_S = 3600
 PAYLOAD_BYTES = 256 * 1024
-EVENTS = {"Task": 2, "Choice": 2, "Map": 4, "Succeed": 2, "Fail": 1}
+EVENTS = {"Task": 2, "Choice": 2, "Map": 4, "Wait": 2, "Succeed": 2, "Fail": 1}
 """The events of a state: entered and exited. A map is also started and succeeds."""
 ATTEMPT_EVENTS, ITEM_EVENTS = 3, 2
 """The events of an attempt: scheduled, started, and succeeded or failed. One with a token is also submitted. AWS wrote
@@ -57,12 +57,17 @@ class Execution:
 class StateMachine:
     """A state machine. `invoke(verb, payload)` is a delivery, and payloads and answers pass through JSON, as on AWS. A
     retriable error is retried as often as its rule says, or `tries` times at most, and `pause(error)` is awaited before
-    each retry. `wake` answers a task token."""
+    each retry. `wait(seconds)` is awaited in a Wait state. `wake` answers a task token."""
 
     def __init__(
-        self, invoke: Invoke, *, pause: Callable[[str], Awaitable[None]] | None = None, tries: int | None = 3
+        self,
+        invoke: Invoke,
+        *,
+        pause: Callable[[str], Awaitable[None]] | None = None,
+        wait: Callable[[float], Awaitable[None]] | None = None,
+        tries: int | None = 3,
     ) -> None:
-        self._invoke, self._pause, self._tries = invoke, pause, tries
+        self._invoke, self._pause, self._wait, self._tries = invoke, pause, wait, tries
         self.definition = definition(run_s=24 * HOUR_S, child_s=HOUR_S)
         self.tokens: dict[str, asyncio.Future[Json]] = {}
 
@@ -104,6 +109,12 @@ class StateMachine:
                     if path(rule["Variable"], value) == rule["StringEquals"]:
                         return rule["Next"], value
                 raise ExecutionFailedError("States.NoChoiceMatched")
+            case "Wait":
+                seconds = path(state["SecondsPath"], value)
+                execution.waited_s += seconds
+                if self._wait is not None:
+                    await self._wait(seconds)
+                return state["Next"], value
         tried = Counter[int]()
         while True:
             try:

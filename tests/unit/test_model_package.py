@@ -186,6 +186,7 @@ async def test_a_fallback_that_cannot_be_called_hides_no_failure_before_it(monke
     class Broken:
         def __init__(self, *given: Any) -> None:
             self.strict: dict[str, Any] = {}
+            self.headers: dict[str, str] = {}
             self.finish_reason, self.refusal, self.counted = None, "", True
             self.events = iter([()])
 

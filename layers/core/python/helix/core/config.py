@@ -52,10 +52,11 @@ class LLMConfig(Record):
     strict_output: bool = False
     """Whether to ask the provider to constrain the output to the agent's schema, if it supports that."""
     max_retries: int = Field(default=3, ge=0, le=10)
-    """The maximum number of retries after a retryable failure. The delays are 1, 2, 4 s, ..., or the value of
-    Retry-After."""
+    """The maximum number of retries after a retryable failure. The delays are random parts of 1, 2, 4 s,
+    ..., in addition to the value of Retry-After."""
     fallbacks: list[str] = Field(default_factory=list)
-    """Fallback models, tried in order after the model has failed permanently."""
+    """Fallback models, tried in order after the model has failed permanently. The model is then tried last for a
+    minute."""
     cache: bool = False
     """Whether to mark the stable prefix for the provider's prompt cache. The provider option `cache_control` sets the
     cache lifetime."""

@@ -66,6 +66,9 @@ class RunContext:
     leaving: Callable[[], bool] = bool
     """A function that returns whether this worker should stop before the next step. The default always returns
     False."""
+    longest_pause_s: float = math.inf
+    """The longest pause before a model call, in seconds, that this worker makes. After a longer one, a later delivery
+    makes the call."""
     fresh: bool = False
     """Whether this worker's claim has just written `session`, so that the first step does not have to read it."""
     run_tools: Mapping[str, AnyTool] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from helix._log import get_logger
@@ -10,6 +10,7 @@ from helix.core.agents import AnyAgent
 from helix.core.budget import TokenAlert
 from helix.core.context import NO_SECRETS, Secrets
 from helix.core.errors import InvalidInputError
+from helix.core.model_limits import Limit
 from helix.core.rows import Pending
 from helix.engine.history import History
 from helix.engine.placement import Placement
@@ -27,6 +28,7 @@ from helix.ports.streams import StreamManager
 from helix.ports.tracing import NoTracer, Tracer
 from helix.services.dependencies import Dependencies
 from helix.services.hook_manager import HookManager
+from helix.services.model_limits import ModelLimits
 from helix.services.request_heads import RequestHeads
 from helix.services.row_budgets import RowBudgets
 from helix.services.row_cache import RowCache
@@ -159,6 +161,8 @@ class Engine:
     """The response cache. None: no answer is cached, even if an agent's policy asks for it."""
     tracer: Tracer = field(default_factory=NoTracer)
     """The destination of spans."""
+    declared_limits: Mapping[str, Limit] = field(default_factory=dict)
+    """The limits of models that the project declares, by model."""
     secrets: Secrets = NO_SECRETS
     """The secrets that tools may read."""
     settings: Settings = field(default_factory=Settings)
@@ -167,6 +171,8 @@ class Engine:
     """The reader of sessions, with a cache of immutable rows."""
     heads: RequestHeads = field(init=False)
     """The request heads of this process's model calls."""
+    limits: ModelLimits = field(init=False)
+    """The limits of models, which all workers share."""
     counters: Counters = field(init=False)
     """The counters of usage."""
     stops: Stops = field(init=False)
@@ -186,6 +192,7 @@ class Engine:
         self.heads = RequestHeads()
         self.dependencies = Dependencies(self.secrets)
         self.stops = Stops(self.store, self.settings.stop_poll_s)
+        self.limits = ModelLimits(self.store, self.clock, self.declared_limits)
         self.counters = Counters(self.store, self.clock, shards=self.placement.counter_shards)
 
     def find_agent(self, own: AnyAgent, name: str) -> AnyAgent:
@@ -228,7 +235,15 @@ class Waits:
     """The outcome of a step whose model call waits for a provider's batch. No worker waits with it."""
 
 
-Outcome = Over | Staged | Elsewhere | Waits
+@dataclass(frozen=True, slots=True)
+class Later:
+    """The outcome of a step whose model call has to wait longer than this worker does."""
+
+    until: float
+    """The time at which the call may be made, in Unix seconds."""
+
+
+Outcome = Over | Staged | Elsewhere | Waits | Later
 
 
 @dataclass(frozen=True, slots=True)

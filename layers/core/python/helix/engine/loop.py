@@ -15,7 +15,7 @@ from helix.core.errors import DamagedRowError, WorkInProgressError
 from helix.engine.calls.execute import Call, execute_calls
 from helix.engine.claims.liveness import wait_for
 from helix.engine.context import RunContext
-from helix.engine.engine import Elsewhere, Outcome, Over, Staged, Waits
+from helix.engine.engine import Elsewhere, Later, Outcome, Over, Staged, Waits
 from helix.engine.runs.housekeeping import fail_damaged
 from helix.engine.seen import Seen
 from helix.engine.step_view import StepView
@@ -42,6 +42,8 @@ class GoesOn:
     others: tuple[Call, ...] = ()
     """The calls that other workers execute. Empty: the worker stopped because it is running out of time, is leaving, or
     has bought as many steps as it may."""
+    until: float = 0
+    """The time (Unix seconds) before which the step cannot be bought. 0: it can be bought at once."""
     agent: str | None = None
     """The agent whose own functions buy the step. None: these do."""
 
@@ -63,6 +65,8 @@ async def _advance(run: RunContext, step: int, seen: Seen | None) -> Finished | 
                 return Finished()
             case Waits():
                 return Left()
+            case Later(until):
+                return GoesOn(step, until=until)
             case Elsewhere(agent):
                 return GoesOn(step, agent=agent)
             case Staged() as staged:

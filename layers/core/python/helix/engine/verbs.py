@@ -7,6 +7,7 @@ execution knows only its payload; these functions decide which step, call or par
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
@@ -50,6 +51,8 @@ MODEL_EVENTS, CALL_EVENTS, MAP_EVENTS = 8, 12 + RETRY_EVENTS * CALL_RETRIES, 5
 """The events that a model call with its Choice state, a call with its retries, and a Map state of calls add to the
 history, rounded up. The number of attempts at a call is not known, so the maximum is assumed; `call_model` knows its
 own retries from its payload."""
+WAIT_EVENTS = 2
+"""The events that a Wait state adds to the history."""
 MAP_CALLS, MAP_BYTES, CALL_BYTES = 100, 200_000, 600
 """The limits of one Map state. Its events must fit into the history that remains at `roll_over_events`, and its input
 and output into the 256 KB of a state. `CALL_BYTES` is the size of a call without its id."""
@@ -68,6 +71,8 @@ class Move:
     """An estimate of the events in the execution's history, rounded up."""
     calls: tuple[Call, ...] = ()
     """The calls to execute before `step` is bought. Further calls of the same step follow in the next move."""
+    until: float = 0
+    """The time (Unix seconds) before which `step` cannot be bought. 0: it can be bought at once."""
 
 
 class Executed(NamedTuple):
@@ -120,9 +125,14 @@ async def _finished(run: RunContext, step: int) -> Executed:
 
 
 async def deliver_model(
-    engine: Engine, position: Position, delivery: Delivery, leaving: Callable[[], bool] = bool
+    engine: Engine,
+    position: Position,
+    delivery: Delivery,
+    leaving: Callable[[], bool] = bool,
+    longest_pause_s: float = math.inf,
 ) -> Move:
-    """Advance the run as far as this delivery may. `leaving` returns whether the worker stops at the next step."""
+    """Advance the run as far as this delivery may. `leaving` returns whether the worker stops at the next step.
+    `longest_pause_s`: the longest pause before a model call, in seconds, that this delivery makes."""
     try:
         seen, row = await engine.history.seen_with_run(position.session_id, position.run_id)
     except (SessionNotFoundError, RunNotFoundError):
@@ -139,7 +149,7 @@ async def deliver_model(
     if row.status == "running" and agent.fingerprint() != (row.editions[-1][1] if row.editions else row.fingerprint):
         await _note_edition(engine, agent, row, step)
     async with open_context(engine, agent, session, row, delivery) as run:
-        run.leaving = leaving
+        run.leaving, run.longest_pause_s = leaving, longest_pause_s
         try:
             async with HeldClaim(engine, run_claim(run)):
                 if step > position.step:
@@ -153,6 +163,8 @@ async def deliver_model(
     if move.agent is not None:
         moved = await roll_over(engine, row, replace(position, step=move.step), move.agent)
         return await _leave_part(engine, agent, position) if moved else Move("over", position.step, events)
+    if move.until:
+        return Move("on", move.step, events + WAIT_EVENTS, until=move.until)
     others = _one_map(move.others)
     if others:
         events += CALL_EVENTS * len(others) + (MAP_EVENTS if len(others) > 1 else 0)

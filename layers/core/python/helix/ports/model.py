@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 from helix.core.config import LLMConfig
@@ -12,6 +13,7 @@ from helix.core.errors import FileMissingError
 from helix.core.files import FilePart
 from helix.core.json import JsonObject
 from helix.core.messages import AnyMessage, Citation, ServerCall, latest_files
+from helix.core.model_limits import ReportedLimit
 from helix.core.steps import AnyStepResult, ParsedToolCall
 from helix.core.usage import Usage
 from helix.ports.catalog import ModelCatalog, unsupported
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 MaybeAwaitable = Awaitable[None] | None
 OUT_OF_TIME = "deadline_exceeded"
 """The error code for a call without an answer within the request's `timeout_s`."""
+PUT_OFF = "put_off"
+"""The error code for a call that ended before a pause longer than the request's `longest_pause_s`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +129,52 @@ class NoFiles:
         return None
 
 
+class Limits(Protocol):
+    """The limits of the models that one call may use, shared by all workers. No method raises if the store fails."""
+
+    async def turn(self, model: str, most_s: float = inf) -> float:
+        """Return the seconds until the next attempt at `model` may begin; 0: now. The first call takes a turn at the
+        model, unless its wait would be longer than `most_s`. Until `tried`, later calls return the rest of the wait,
+        which may have become longer."""
+        ...
+
+    async def tried(
+        self,
+        model: str,
+        *,
+        used: int | None = None,
+        reported: ReportedLimit | None = None,
+        refused_s: float | None = None,
+    ) -> None:
+        """Report the end of an attempt. `used`: its tokens, if they are known. `reported`: the limit that the response
+        named. `refused_s`: the seconds for which the provider refuses requests, because its limit was reached."""
+        ...
+
+    async def failed_over(self, models: Sequence[str]) -> None:
+        """Report that these models failed and a fallback answered in their place."""
+        ...
+
+
+class NoLimits:
+    """An implementation of `Limits` without any limit."""
+
+    async def turn(self, model: str, most_s: float = inf) -> float:
+        return 0.0
+
+    async def tried(
+        self,
+        model: str,
+        *,
+        used: int | None = None,
+        reported: ReportedLimit | None = None,
+        refused_s: float | None = None,
+    ) -> None:
+        return None
+
+    async def failed_over(self, models: Sequence[str]) -> None:
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class LLMGenerateInput:
     """The input of one model call."""
@@ -160,6 +210,11 @@ class LLMGenerateInput:
     """The limits from budgets, set when the call's worst case is reserved. None: no budget limits the call."""
     batch: bool = False
     """Whether the request is for a provider's batch, at half the price."""
+    limits: Limits = field(default_factory=NoLimits)
+    """The limits of the call's models. Every attempt waits for its turn and reports its end."""
+    longest_pause_s: float = inf
+    """The longest pause, in seconds, that this worker makes before an attempt. Instead of a longer one, the call ends
+    with the error `PUT_OFF`, whose `retry_after_s` is the pause."""
 
 
 class LLMAdapter(Protocol):

@@ -261,6 +261,7 @@ class Application:
         from helix.adapters.aws.emf import EmfMetrics
         from helix.adapters.aws.launcher import StepFunctionsLauncher
         from helix.adapters.models.catalog import LitellmCatalog
+        from helix.core.model_limits import parse_limits
         from helix.core.user_budgets import parse_user_budgets
         from helix.engine.engine import Engine, Settings
         from helix.engine.placement import IN_FUNCTIONS
@@ -296,6 +297,7 @@ class Application:
             catalog=LitellmCatalog(),
             files=self.files,
             cache=RowCache(self.store, clock=self.clock),
+            declared_limits=parse_limits(json.loads(self.settings.limits)) if self.settings.limits else {},
             secrets=self._tool_secrets.text if self.settings.secrets else secrets_of({}, DECLARE),
         )
 

@@ -97,6 +97,8 @@ class CloudSettings:
     """The stage's settings for the console's page, as JSON."""
     budgets: str = ""
     """The budgets of each user, as JSON (the table `[tool.helix.budgets]`)."""
+    limits: str = ""
+    """The limits of models, as JSON (the table `[tool.helix.limits]`)."""
 
 
 def variable(field: str) -> str:

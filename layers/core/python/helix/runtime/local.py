@@ -17,6 +17,7 @@ from helix.core.delivery import Delivery
 from helix.core.errors import AgentNotFoundError, StoreError
 from helix.core.handles import AgentExecutionHandle, AgentResult
 from helix.core.hooks import Hooks
+from helix.core.model_limits import parse_limits
 from helix.core.registry import AgentRegistry
 from helix.core.row_keys import make_worker_id
 from helix.core.session_row import SessionRow
@@ -40,13 +41,13 @@ from helix.ports.state_store import Row, StateStore
 from helix.ports.streams import StreamManager
 from helix.ports.tracing import Tracer
 from helix.runtime.agent_models import Agents, Models
+from helix.runtime.declared import project_limits, project_user_budgets
 from helix.runtime.executor import Executor
 from helix.runtime.handle import RunStoppedError, ended_by, make_result
 from helix.runtime.load import LoadWatch
 from helix.runtime.places import AT_WORK, Places
 from helix.runtime.stores import open_blobs, open_store
 from helix.runtime.tracing import open_tracer
-from helix.runtime.user_budgets import project_user_budgets
 from helix.services.claim_input import ClaimInput
 from helix.services.hook_manager import HookManager
 from helix.services.row_budgets import RowBudgets
@@ -86,6 +87,8 @@ class LocalExecutor(Executor):
     max_waiting: the limit on waiting runs. Beyond it, `execute`, `resume` and `retry` raise `QueueFullError`.
     user_budgets: limits of each user, by period, as in the table `[tool.helix.budgets.user]`: `{"day": 2.0}`. Default:
         that table in the project in which the process runs. `{}` sets no limits.
+    limits: limits of models that all processes of the store share, as in the table `[tool.helix.limits]`:
+        `{"openai/gpt-5": {"requests": 50, "tokens": 100_000}}`. Default: that table in the project. `{}` declares none.
     """
 
     def __init__(
@@ -106,6 +109,7 @@ class LocalExecutor(Executor):
         settings: Settings | None = None,
         secrets: Mapping[str, str] | None = None,
         user_budgets: Mapping[str, Any] | None = None,
+        limits: Mapping[str, Any] | None = None,
         max_runs: int | None = MAX_RUNS,
         max_waiting: int = MAX_WAITING,
     ) -> None:
@@ -130,6 +134,7 @@ class LocalExecutor(Executor):
             catalog=catalog or LitellmCatalog(),
             files=None if blobs is None else SessionFiles(opened, blobs, clock, ids),
             cache=cache or RowCache(opened, clock=clock),
+            declared_limits=project_limits() if limits is None else parse_limits(limits),
             secrets=secrets_of(os.environ if secrets is None else secrets, SECRETS_ADVICE),
         )
         super().__init__(engine, agents)

@@ -19,6 +19,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from helix.core.errors import HelixError, InvalidInputError
+from helix.core.model_limits import parse_limits
 from helix.core.spelling import did_you_mean
 from helix.core.tool_settings import ProjectTools
 from helix.core.user_budgets import parse_user_budgets
@@ -79,6 +80,8 @@ class HelixTable(BaseModel):
     settings."""
     budgets: dict[str, Any] = {}
     """The budgets of each user; see `helix.core.user_budgets`."""
+    limits: dict[str, Any] = {}
+    """The limits of models; see `helix.core.model_limits`."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +152,7 @@ class HelixProject:
             "agents": ",".join(self.modules),
             "triggers": self.table.triggers,
             "budgets": self.table.budgets,
+            "limits": self.table.limits,
             **table,
         }
 
@@ -214,6 +218,7 @@ def read_project(root: Path) -> HelixProject:
     try:
         project = HelixProject(root, HelixTable.model_validate(ProjectTools.others(table)), ProjectTools.read(table))
         parse_user_budgets(project.table.budgets)
+        parse_limits(project.table.limits)
         return project
     except InvalidInputError as error:
         raise ProjectError(f"{PYPROJECT}: {error}" if not str(error).startswith(PYPROJECT) else str(error)) from error

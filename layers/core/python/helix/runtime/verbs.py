@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, Json, model_validator
@@ -20,6 +21,10 @@ from helix.runtime.cloud import Application
 from helix.services.warnings import report_failures
 from helix.sessions.sweep import sweep as sweep_runs
 
+LONGEST_PAUSE_S = 2.0
+"""The longest pause before a model call, in seconds, that a function makes. Longer ones are the state machine's."""
+LONGEST_WAIT_S = 60
+"""The longest time, in seconds, that the state machine waits at once. The run then checks for an interrupt."""
 FAILED = frozenset({"FAILED", "TIMED_OUT"})
 """The statuses of executions that the platform ended. ABORTED is not included, because a person stopped that execution."""
 
@@ -45,6 +50,8 @@ class CallModelEvent(Event):
     """An estimate of the execution's history events when this state was entered."""
     retries: int = 0
     """The number of deliveries of this event that have failed so far."""
+    waits: bool = False
+    """Whether the state machine has a state that waits. One of an earlier version does not, and the function waits."""
 
 
 class CallRef(Event):
@@ -156,11 +163,15 @@ async def call_model(app: Application, event: CallModelEvent, delivery: Delivery
     app.refresh_secrets()
     events = event.events + RETRY_EVENTS * event.retries
     position = Position(event.session_id, event.run_id, event.part, event.step, events)
-    move = await deliver_model(app.engine, position, delivery)
+    longest = LONGEST_PAUSE_S if event.waits else math.inf
+    move = await deliver_model(app.engine, position, delivery, longest_pause_s=longest)
     after: dict[str, Any] = {**event.model_dump(include={"session_id", "run_id", "part"})}
     after |= {"step": move.step, "events": move.events}
     if move.kind != "on":
         return {**after, "next": "finish" if move.kind == "over" else "rolled"}
+    if move.until:
+        seconds = math.ceil(min(max(0.0, move.until - app.engine.clock.now()), LONGEST_WAIT_S))
+        return {**after, "next": "wait", "seconds": seconds}
     calls = [{"step": move.step - 1, "id": call.call_id, "kind": call.kind} for call in move.calls]
     if not calls:
         return {**after, "next": "call_model"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from helix._log import get_logger
@@ -32,7 +32,14 @@ from helix.core.steps import AnyStepResult, ErrorStepResult, StopReason
 from helix.ports.catalog import ModelCatalog, ModelInfo, unsupported
 from helix.ports.clock import Clock
 from helix.ports.model import OUT_OF_TIME, BaseAdapter, LLMGenerateInput
-from helix.services.retrying import wait_before_retry
+from helix.services.retrying import (
+    MAX_WAIT_S,
+    RATE_LIMITED,
+    await_turn,
+    put_off,
+    refused_for,
+    wait_before_retry,
+)
 
 __all__ = ["ModelAdapter"]
 
@@ -116,8 +123,9 @@ class ModelAdapter(BaseAdapter):
                     raise
                 failures[model] = Failure(error.code, str(error))  # reported with the usage of all attempts
                 continue
-            outcome = await self._with_retries(wire, call)
+            outcome = await self._with_retries(wire, call, last=model == models[-1])
             if not isinstance(outcome, Failure):
+                await self._fail_over(call, failures)
                 return outcome
             failures[model] = outcome
         # The error is retryable if any model may still succeed later.
@@ -154,22 +162,41 @@ class ModelAdapter(BaseAdapter):
             self._wires[package] = wire_of(package, self._prices)
         return self._wires[package]
 
-    async def _with_retries(self, wire: Wire, call: Call) -> AnyStepResult | Failure:
+    async def _fail_over(self, call: Call, failures: Mapping[str, Failure]) -> None:
+        """Report the models that failed before another one answered, unless their failure was about the request."""
+        if failed := [model for model, failure in failures.items() if failure.about_model]:
+            await call.request.limits.failed_over(failed)
+
+    async def _with_retries(self, wire: Wire, call: Call, *, last: bool) -> AnyStepResult | Failure:
         """Try one model until it answers, fails permanently, has no retry left, or would answer too late. If it refuses
-        the reasoning from earlier steps, it is called once more without it."""
-        repeats = 0
+        the reasoning from earlier steps, it is called once more without it. `last`: there is no fallback after it."""
+        request, model, repeats = call.request, call.model, 0
         while True:
+            if (pause := await await_turn(request, model, self._clock, math.inf if last else MAX_WAIT_S)) is not None:
+                why = f"model {model!r} has no turn for {pause:.0f} s"
+                if last or pause <= MAX_WAIT_S:
+                    return put_off(why, pause, call.spent)
+                return failure(model, RATE_LIMITED, why, pause)
             outcome = await attempt(wire, call, self._clock.now)
+            failed = outcome if isinstance(outcome, Failure) else None
+            await request.limits.tried(
+                model,
+                used=None if failed is not None else call.last_tokens,
+                reported=call.reported if failed is None else failed.reported,
+                refused_s=refused_for(failed, failed.code, repeats) if failed is not None else None,
+            )
             if not isinstance(outcome, Failure):
                 return outcome.model_copy(update={"without_reasoning": True}) if call.without_reasoning else outcome
-            await notify(call.request.callbacks.on_error, outcome.error())
+            await notify(request.callbacks.on_error, outcome.error())
             if outcome.about_reasoning and not call.without_reasoning and call.may_try_again:
                 call.without_reasoning = True
                 continue
             now, until = self._clock.now(), call.repeats_until
-            wait = wait_before_retry(call.request, outcome, repeats, spent=call.spent, now=now, until=until)
+            wait = wait_before_retry(request, outcome, repeats, spent=call.spent, now=now, until=until)
             if wait is None:
                 return outcome
+            if wait > request.longest_pause_s:
+                return put_off(outcome.message, wait, call.spent).model_copy(update={"model": model})
             await self._clock.sleep(wait)
             repeats += 1
 

@@ -19,6 +19,7 @@ from helix.adapters.models.reasoning import request_for
 from helix.adapters.models.wire import AttemptFailedError, BrokenStreamError, Exchange, Piece, RefusedAnswerError, Wire
 from helix.core.errors import AccessDeniedError
 from helix.core.messages import files_of
+from helix.core.model_limits import ReportedLimit, reported_limit
 from helix.core.steps import AnyStepResult, ErrorStepResult
 from helix.core.usage import Usage
 from helix.ports.model import LLMGenerateInput
@@ -48,6 +49,10 @@ class Call:
     """The usage of all attempts so far."""
     without_reasoning: bool = False
     """Whether a provider refused the reasoning from earlier steps. If so, no further attempt sends it."""
+    last_tokens: int = 0
+    """The tokens of the attempt that answered. 0 before that."""
+    reported: ReportedLimit | None = None
+    """The limit that the response of the latest attempt reported. None: it reported none."""
 
     def __post_init__(self) -> None:
         self.model = self.model or self.request.config.model
@@ -92,6 +97,7 @@ async def attempt(wire: Wire, call: Call, now: Callable[[], float]) -> AnyStepRe
     try:
         async with asyncio.timeout(seconds) as limit:
             await exchange.open()
+            call.reported = reported_limit(exchange.headers)
             answer = PartialAnswer(call.request.callbacks, exchange.strict)
             await reading.run(answer, config.stall_timeout_s)
             if exchange.finish_reason is None:
@@ -101,6 +107,7 @@ async def attempt(wire: Wire, call: Call, now: Callable[[], float]) -> AnyStepRe
             if not exchange.counted or is_missing:  # not counted: litellm's estimate
                 usage = usage.model_copy(update={"unknown_calls": 1})
             call.spent += usage
+            call.last_tokens = usage.total_tokens
             result = await answer.result(model, exchange.finish_reason, exchange.refusal, call.spent)
             if isinstance(result, ErrorStepResult) and result.retryable:
                 return Failure(result.code, result.error)

@@ -12,11 +12,11 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from email.utils import parsedate_to_datetime
-from typing import Any
 
 from helix._log import content_shown
+from helix.adapters.models.response_headers import limit_in, retry_after
 from helix.core.errors import InvalidFileError, ModelError
+from helix.core.model_limits import ReportedLimit
 
 _ADVICE = {
     "rate_limited": "wait, lower the request rate, or add a fallback model",
@@ -45,6 +45,10 @@ _RETRYABLE = frozenset(
         "store_error",
     }
 )
+_OF_THE_MODEL = (_RETRYABLE - {"store_error"}) | {
+    *("authentication", "permission_denied", "insufficient_quota", "model_not_found")
+}
+"""The codes of failures that do not depend on the request."""
 _BY_STATUS = {
     400: "bad_request",
     401: "authentication",
@@ -182,10 +186,17 @@ class Failure:
     """The seconds to wait before a retry, if the provider specified them. None: it did not."""
     about_reasoning: bool = False
     """Whether the provider refused the reasoning that came with the conversation."""
+    reported: ReportedLimit | None = None
+    """The limit that the provider's response reported. None: it reported none."""
 
     @property
     def retryable(self) -> bool:
         return self.code in _RETRYABLE
+
+    @property
+    def about_model(self) -> bool:
+        """Whether other requests to the model will probably fail too."""
+        return self.code in _OF_THE_MODEL
 
     def error(self) -> ModelError:
         """Return the failure as an error for `on_error`, with this failure's `code`."""
@@ -210,13 +221,13 @@ def classify(
     Retry-After date. `with_files`: the request contains files, which the provider may have refused."""
     chain = list(_chain(error))
     code = _code(chain, with_files)
-    retry_after_s = _retry_after(chain, now) if code in _RETRYABLE else None
+    retry_after_s = retry_after(chain, now) if code in _RETRYABLE else None
     known = "set api='responses'" if any(_WANTS_RESPONSES.search(_message_of(error)) for error in chain) else ""
     made = failure(model, code, _detail(chain) if content_shown() else known, retry_after_s, secrets)
     refused = code in ("bad_request", "model_not_found") and any(
         _ABOUT_REASONING.search(_message_of(error)) for error in chain
     )
-    return replace(made, about_reasoning=True) if refused else made
+    return replace(made, about_reasoning=refused, reported=limit_in(chain))
 
 
 def is_connection_lost(error: BaseException) -> bool:
@@ -343,39 +354,3 @@ def _message_of(error: BaseException) -> str:
     inner = body.get("error", body) if isinstance(body, dict) else None
     text = inner.get("message") if isinstance(inner, dict) else None
     return str(text or getattr(error, "message", None) or error)
-
-
-def _retry_after(chain: list[BaseException], now: float) -> float | None:
-    for error in chain:
-        for headers in (_headers(error), _headers(getattr(error, "response", None))):
-            if headers is None:
-                continue
-            if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
-                return milliseconds / 1000
-            value = headers.get("retry-after")
-            if (seconds := _number(value)) is not None:
-                return seconds
-            if value:
-                try:
-                    return max(parsedate_to_datetime(str(value)).timestamp() - now, 0.0)
-                except ValueError:
-                    continue
-    return None
-
-
-def _headers(source: Any) -> Any:
-    if isinstance(source, dict):  # botocore
-        return {
-            str(name).lower(): value
-            for name, value in source.get("ResponseMetadata", {}).get("HTTPHeaders", {}).items()
-        }
-    headers = getattr(source, "headers", None) or getattr(source, "litellm_response_headers", None)
-    return headers if hasattr(headers, "get") else None
-
-
-def _number(value: Any) -> float | None:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return None
-    return number if 0 <= number < float("inf") else None

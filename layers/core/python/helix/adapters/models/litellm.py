@@ -86,6 +86,11 @@ class _Exchange:
         """Whether usage was reported. litellm estimates missing usage without saying so."""
         return self._tap is not None and self._tap.reported_usage
 
+    @property
+    def headers(self) -> Mapping[str, str]:
+        found = getattr(self._stream, "_response_headers", None)
+        return found if isinstance(found, Mapping) else {}
+
     async def open(self) -> None:
         litellm, model, options = self._litellm, self._model, self._request.config.provider_options
         try:

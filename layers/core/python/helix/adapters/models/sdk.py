@@ -108,6 +108,11 @@ class SdkExchange(NativeExchange):
         """The request whose response is being read."""
         return self._stream.response.request
 
+    @property
+    def headers(self) -> Mapping[str, str]:
+        found: Mapping[str, str] = self._stream.response.headers
+        return found
+
     async def event(self) -> Any:
         """Return the next event's JSON, or None at the end."""
         return await anext(self._stream, None)

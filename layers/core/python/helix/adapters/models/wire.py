@@ -120,6 +120,9 @@ class Exchange(Protocol):
     def refusal(self) -> str: ...
     @property
     def counted(self) -> bool: ...
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers of the response, in lower case, known once `open` has returned. Empty if the package hides them."""
 
     async def open(self) -> None:
         """Send the request. Raises the package's errors, or `AttemptFailedError`."""
@@ -167,6 +170,10 @@ class NativeExchange:
     @property
     def counted(self) -> bool:
         return self.tokens is not None
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return {}
 
     def usage(self, said: str | None) -> Usage:
         tokens = self.tokens

@@ -23,7 +23,7 @@ from helix.fleet.deployed import DeployedRuntime
 from helix.fleet.health_rows import results, targets
 from helix.fleet.rows import read_crashes, read_processes
 from helix.ports.state_store import StateStore
-from helix.runtime.user_budgets import project_user_budgets
+from helix.runtime.declared import project_user_budgets
 from helix.services.row_slots import RowSlots
 
 T = TypeVar("T")

@@ -64,6 +64,7 @@ from helix.engine.stops import StopWatch
 from helix.ports.catalog import ModelInfo
 from helix.ports.model import (
     OUT_OF_TIME,
+    PUT_OFF,
     LLMAdapter,
     LLMGenerateInput,
     LLMStreamCallbacks,
@@ -273,6 +274,8 @@ async def ask_model(
             return ModelAnswer(None, run.watch.stop, partial=stream.partial)
         if isinstance(result, ErrorStepResult) and result.code == OUT_OF_TIME and request.timeout_s is not None:
             return _late(run, result)
+        if isinstance(result, ErrorStepResult) and result.code == PUT_OFF:
+            return ModelAnswer(result)
         if request.chosen and not isinstance(result, ErrorStepResult):
             note_latency(run.engine, result.model, run.now() - call.begun)
         await remember(run, session, request, result)

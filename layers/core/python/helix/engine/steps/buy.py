@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from helix.core.claim_plan import OpenRows
-from helix.core.errors import ContentionError, WorkInProgressError
+from helix.core.errors import WorkInProgressError
 from helix.core.folding import Fold, fold_step
 from helix.core.rows import CheckpointRow, ErrorInfo, Pending, StopRow
 from helix.core.session_row import SessionRow, StepClaim
@@ -19,19 +19,20 @@ from helix.engine.calls.tool import may_wait
 from helix.engine.claims.liveness import DEAD, LostClaimError
 from helix.engine.claims.missed import show_missed
 from helix.engine.context import RunContext
-from helix.engine.engine import Elsewhere, Engine, Outcome, Over, Staged, Waits
+from helix.engine.engine import Elsewhere, Engine, Later, Outcome, Over, Staged, Waits
 from helix.engine.facts import BudgetRefused, CallDone, ChildEnded, ModelAsked, StepStaged
 from helix.engine.guards.inputs import ask_guarded
 from helix.engine.history import call_key
 from helix.engine.inbox import AT_ONCE, Arrived, take_messages
 from helix.engine.money.bounds import bind
-from helix.engine.money.reservations import Refused, Reserved, assume_dead, reserve, return_draws
+from helix.engine.money.reservations import Refused, Reserved, assume_dead, return_draws
 from helix.engine.money.usage import assumed_put
 from helix.engine.observers import record, show
 from helix.engine.seen import Seen
 from helix.engine.step_view import StepView
-from helix.engine.steps.ask import MAX_LATE, TIMED_OUT, ask_model, prepare, reads_state
-from helix.engine.steps.batched import WaitingCall, for_batch, form_call, take_batched, withdraw_batched
+from helix.engine.steps.admit import admit
+from helix.engine.steps.ask import MAX_LATE, TIMED_OUT, ask_model, reads_state
+from helix.engine.steps.batched import WaitingCall, form_call, take_batched, withdraw_batched
 from helix.engine.steps.close import Ending, Folding, after_fold, close_run, fold_checkpoint, folded, stop_run
 from helix.engine.steps.cut import stop_call
 from helix.engine.steps.handoff import activate, elsewhere
@@ -207,9 +208,9 @@ async def _buy(run: RunContext, begun: Begun) -> Outcome | None:
     if not await bind(run, session, new, begun.budgets):
         return None
     arrived = await take_messages(run, new, begun.stop, AT_ONCE - (len(folding[1].refused) if folding else 0))
-    found = await _reserve(run, begun, new, arrived)
-    if found is None:  # the budgets that bind the session have changed
-        return None
+    found = await admit(run, session, folding, new, arrived, attempt[0])
+    if found is None or isinstance(found, Later):  # the budgets that bind the session have changed, or it must wait
+        return found
     if isinstance(found, ErrorInfo):
         return await close_run(run, session, Ending("failed", error=found), folding)
     prepared, reserved = found
@@ -249,27 +250,6 @@ async def _ask(run: RunContext, new: SessionRow, purchase: Purchase) -> Outcome 
     if answer.stop is not None:
         return await stop_call(run, new, answer, answer.stop)
     return await take_answer(run, new, purchase.prepared, cut_short(answer) if reserved.cut else answer)
-
-
-async def _reserve(
-    run: RunContext, begun: Begun, new: SessionRow, arrived: Arrived
-) -> tuple[Prepared, Reserved | Refused] | ErrorInfo | None:
-    """Prepare the request and reserve its worst case. If no budget has room for a summary, the step continues without
-    one. None: the budgets that bind the session have changed."""
-    if (lost := activate(run, new)) is not None:
-        return lost
-    while True:
-        prepared = await prepare(run, begun.session, begun.folding, new, arrived.messages)
-        if isinstance(prepared, ErrorInfo):
-            return prepared
-        try:
-            prepared = for_batch(run, prepared)
-            reserved = await reserve(run.engine, run.agent, new, prepared.request, run.own.on_budget)
-        except ContentionError as met:  # many runs compete for the remainder; the next delivery finds this one's draws
-            raise WorkInProgressError(f"a budget of session {run.session_id!r}", run.now() + 1) from met
-        if reserved is None or prepared.plan.summary is None or not isinstance(reserved, Refused):
-            return None if reserved is None else (prepared, reserved)
-        new.context = without_summary(new)
 
 
 async def _expired_attempt(run: RunContext, session: SessionRow, new: SessionRow) -> tuple[int, list[Operation]]:

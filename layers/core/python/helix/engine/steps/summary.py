@@ -75,7 +75,7 @@ async def write_summary(run: RunContext, session: SessionRow, prepared: Prepared
     answered = prepared.plan.cause == "request" and session.context.asked == summary.focus
     asked = None if answered else session.context.asked  # another request may have arrived in the meantime
     changes = {"step": claim.step, "attempt": claim.attempt, "asked": asked}
-    overflows = _overflows(session, claim)
+    overflows = overflows_of(session, claim)
     row: ViewRow | None = None
     ops: list[Operation] = []
     if problem is None:
@@ -99,7 +99,7 @@ async def write_summary(run: RunContext, session: SessionRow, prepared: Prepared
         new.context = session.context.model_copy(update={**changes, "failed": claim.step, "overflows": overflows})
         ops = [failed_put(session, result.model, result.usage, problem, now)]
     ops = [session_put(new, at_version(session)), *ops]
-    if not await run.commit("summary", ops, lambda: _is_recorded(run, claim), new):
+    if not await run.commit("summary", ops, lambda: is_recorded(run, claim), new):
         return False
     if row is not None:
         engine.history.cache.put_view(new, new.version, row)
@@ -120,7 +120,7 @@ def _text_of(result: AnyStepResult, view: ViewRow | None, history: Sequence[AnyM
     return text, None
 
 
-async def _is_recorded(run: RunContext, claim: StepClaim) -> bool:
+async def is_recorded(run: RunContext, claim: StepClaim) -> bool:
     """Return whether this worker's transaction was applied, for use after the store's response was lost. Only that
     transaction settles the attempt."""
     key = row_key(run.session_id, attempt_sort(claim.run_id, claim.step, claim.attempt))
@@ -137,7 +137,7 @@ def may_shorten(session: SessionRow) -> bool:
     """Return whether a prompt that was refused as too long may be shortened. This is allowed `MOST_OVERFLOWS` times per
     step."""
     claim = session.claim
-    return claim is not None and _overflows(session, claim) < MOST_OVERFLOWS
+    return claim is not None and overflows_of(session, claim) < MOST_OVERFLOWS
 
 
 async def note_overflow(run: RunContext, session: SessionRow, result: ErrorStepResult) -> bool:
@@ -148,7 +148,7 @@ async def note_overflow(run: RunContext, session: SessionRow, result: ErrorStepR
     new = run.next_version(session)
     settle(run.engine, new, result.usage)
     new.run_parts = with_answer(new.run_parts, run.own, result.model, result.usage)
-    overflows = _overflows(session, claim) + 1
+    overflows = overflows_of(session, claim) + 1
     changes = {"step": claim.step, "attempt": claim.attempt, "overflows": overflows, "tokens": 0}
     new.context = session.context.model_copy(update=changes)
     ops = [
@@ -157,8 +157,8 @@ async def note_overflow(run: RunContext, session: SessionRow, result: ErrorStepR
         *call_taken(session),
     ]
     logger.warning("run %s: step %d is too long for its model and is shortened", run.run_id, claim.step)
-    return await run.commit("overflow", ops, lambda: _is_recorded(run, claim), new)
+    return await run.commit("overflow", ops, lambda: is_recorded(run, claim), new)
 
 
-def _overflows(session: SessionRow, claim: StepClaim) -> int:
+def overflows_of(session: SessionRow, claim: StepClaim) -> int:
     return session.context.overflows if session.context.step == claim.step else 0

@@ -14,6 +14,7 @@ from helix.engine.engine import Outcome
 from helix.engine.guards.outputs import judge_answer
 from helix.engine.money.usage import note_lost
 from helix.engine.row_requests import read_request
+from helix.engine.steps.admit import is_put_off, put_off
 from helix.engine.steps.ask import ModelAnswer
 from helix.engine.steps.check_output import check_output
 from helix.engine.steps.stage import plan_answer, stage
@@ -27,12 +28,17 @@ async def take_answer(run: RunContext, new: SessionRow, prepared: Prepared, answ
     """9: write the model's answer. If the write is refused, the cost of the answer is recorded for the run's end, and
     the rows say how to continue. A request for a summary may come at any time, and never causes an answer to be
     lost."""
-    if prepared.plan.summary is None and answer.plan is None:
+    waits = is_put_off(prepared.request, answer.result)
+    if prepared.plan.summary is None and answer.plan is None and not waits:
         answer = await _plan(run, new, answer, prepared)
     result, session = answer.result, new
     assert result is not None
+    outcome: Outcome | None
     while True:
-        if prepared.plan.summary is not None:
+        if waits and isinstance(result, ErrorStepResult):
+            outcome = await put_off(run, session, prepared.request, result)
+            written = outcome is not None
+        elif prepared.plan.summary is not None:
             outcome, written = None, await write_summary(run, session, prepared, result)
         elif isinstance(result, ErrorStepResult) and result.code == TOO_LONG and may_shorten(session):
             outcome, written = None, await note_overflow(run, session, result)
