@@ -138,6 +138,7 @@ class ResponsesExchange(OpenAIExchange):
         if any(text.values()):
             body["text"] = {name: value for name, value in text.items() if value is not None}
         body |= {"store": False, **own_options(options, EXTRA | _TRANSLATED | {"cache_control", "thinking"})}
+        body = self.cache_key | body
         if self.request.tools:
             body["tools"] = [self._tool(tool.name, tool.description, tool.parameters) for tool in self.request.tools]
             choice = self.request.tool_choice
