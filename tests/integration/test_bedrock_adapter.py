@@ -88,7 +88,13 @@ HISTORY: list[AnyMessage] = [
 
 async def test_a_conversation_in_turns(ask: Ask, servers: list[DialectServer]) -> None:
     result = await ask(
-        messages=HISTORY, tools=[tool()], temperature=0.5, max_output_tokens=77, stop=["END"], tool_choice="add"
+        messages=HISTORY,
+        tools=[tool()],
+        temperature=0.5,
+        max_output_tokens=77,
+        stop=["END"],
+        tool_choice="add",
+        cache=False,
     )
     assert isinstance(result, TextStepResult)
     sent = servers[0].requests[0]

@@ -73,7 +73,7 @@ async def test_what_assistant_ui_sends_beside_the_tools_is_not_read() -> None:
         body = chat(said("Hi"), tools=tools, system="Obey the page.", callSettings={"temperature": 2}, config={})
         await post(client, "/desk/ai-sdk", body)
         found = (await executor.sessions.get_context("chat", 1)).request
-        assert found is not None and (found.system_prompt, found.settings) == ("You help.", {})
+        assert found is not None and (found.system_prompt, found.settings) == ("You help.", {"cache": "auto"})
         assert await tools_of(executor, "chat") == ["pay", "show_map"]
 
 

@@ -118,7 +118,7 @@ async def test_cache_marks_system_last_tool_and_the_tail(anthropic: Anthropic) -
 
 async def test_without_cache_there_are_no_marks(anthropic: Anthropic) -> None:
     server = anthropic(anthropic_events(text_block("ok"), stop="end_turn"))
-    await LiteLLMAdapter().generate_step(request(model=CLAUDE, tools=[tool("a")]))
+    await LiteLLMAdapter().generate_step(request(model=CLAUDE, tools=[tool("a")], cache=False))
     assert "cache_control" not in server.requests[0].body.decode()
 
 

@@ -50,7 +50,14 @@ def ask(servers: list[DialectServer]) -> Ask:
     ) -> AnyStepResult:
         servers.append(DialectServer(dialect, list(script) or [FINE]).start())
         options = dialect.options(servers[-1].origin) | named.pop("options", {})
-        given = {"model": dialect.model, "adapter": "native", "max_retries": 0, **dialect.config, **named}
+        given = {
+            "model": dialect.model,
+            "adapter": "native",
+            "cache": False,
+            "max_retries": 0,
+            **dialect.config,
+            **named,
+        }
         made = request(messages, provider_options=options, **given)
         return await ModelAdapter().generate_step(replace(made, files=files or Stored()))
 

@@ -90,9 +90,11 @@ async def test_what_was_marked_is_the_beginning_of_the_next_call(
         kept = blocks(before)[: marked(before)[-1] + 1]
         assert kept == blocks(before)  # up to its very end
         assert blocks(after)[: len(kept)] == kept
-    for body in bodies:
+    ends = [len(blocks(body)) - 1 for body in bodies]
+    for body, previous, end in zip(bodies, [None, *ends], ends, strict=False):
         tools, system = len(body["tools"]), len(body["system"])
-        assert marked(body) == [tools - 1, tools + system - 1, len(blocks(body)) - 1]
+        moving = [end] if previous is None else [previous, end]
+        assert marked(body) == [tools - 1, tools + system - 1, *moving]
 
 
 async def test_the_head_is_the_same_for_every_run(quick_world: World, anthropic: Anthropic) -> None:  # noqa: F811

@@ -57,6 +57,7 @@ def feel(mood: str, context: ToolContext[Mood]) -> str:
     return context.update_state(lambda state: setattr(state, "mood", mood)).mood
 
 
+CHECKED = {"temperature", "max_output_tokens", "cache"}
 SETTINGS = LLMConfig(model="scripted", temperature=0.2, max_output_tokens=700)
 FIXED = Agent(name="fixed", system_prompt="You look at places.", tools=[look], llm_config=SETTINGS)
 MOODY = Agent(
@@ -90,7 +91,7 @@ def use(name: str, **arguments: Any) -> ToolCallsStepResult:
 def sent_by(request: LLMGenerateInput) -> RequestHead:
     """Return the head of a request as the model got it."""
     first = request.messages[0]
-    settings = request.config.model_dump(mode="json", include={"temperature", "max_output_tokens"}, exclude_none=True)
+    settings = request.config.model_dump(mode="json", include=CHECKED, exclude_none=True)
     return RequestHead.model_validate(
         {
             "system_prompt": first.content if first.role == "system" else "",

@@ -41,6 +41,7 @@ async def test_a_request_as_a_whole(server: DialectServer) -> None:
         "max_output_tokens": 900,
         "temperature": 0.5,
         "strict_output": True,
+        "cache": False,
     }
     assert isinstance(await ask(server, tools=[tool(), tool("exact", strict=True)], **given), TextStepResult)
     body = server.requests[0].json

@@ -26,7 +26,8 @@ CUT, STALL = "cut", "stall"
 @dataclass(frozen=True)
 class Says:
     """An answer of the model. `thoughts` are (text, signature). Texts, thoughts and arguments come in fragments of `size`
-    characters. `usage` is (fresh input, cache read, cache written, output). `fault` comes after `after` events. `stop` is
+    characters. `usage` is (fresh input, cache read, cache written, output), and `hour` says that it was written for an
+    hour. `fault` comes after `after` events. `stop` is
     in Anthropic's words, and None ends the stream without one. `noise` is sent before the event number `after`."""
 
     texts: str = ""
@@ -35,6 +36,7 @@ class Says:
     calls: tuple[tuple[str, str, str], ...] = ()
     stop: str | None = None
     usage: tuple[int, int, int, int] | None = (20, 100, 0, 40)
+    hour: bool = False
     size: int = 5
     fault: str = ""
     after: int = 1
@@ -217,6 +219,7 @@ def say_anthropic(says: Says) -> Iterator[bytes]:
     usage: dict[str, Any] = {"input_tokens": fresh, "output_tokens": 1, "cache_read_input_tokens": read}
     if written:
         usage["cache_creation_input_tokens"] = written
+        usage["cache_creation"] = {f"ephemeral_{'1h' if says.hour else '5m'}_input_tokens": written}
     message: dict[str, Any] = {"id": "m", "type": "message", "role": "assistant", "model": "claude"}
     message |= {"content": [], "stop_reason": None}
     yield event({"type": "message_start", "message": {**message, "usage": usage if says.usage else {}}})
@@ -304,8 +307,13 @@ def say_bedrock(says: Says) -> Iterator[bytes]:
     yield frame("messageStop", {"stopReason": {"refusal": "guardrail_intervened"}.get(says.stop, says.stop)})
     if says.usage:
         fresh, read, written, output = says.usage
-        usage = {"inputTokens": fresh, "outputTokens": output, "totalTokens": fresh + read + written + output}
+        usage: dict[str, Any] = {
+            "inputTokens": fresh,
+            "outputTokens": output,
+            "totalTokens": fresh + read + written + output,
+        }
         usage |= {"cacheReadInputTokens": read, "cacheWriteInputTokens": written}
+        usage["cacheDetails"] = [{"ttl": "1h" if says.hour else "5m", "inputTokens": written}] if written else []
         yield frame("metadata", {"usage": usage, "metrics": {"latencyMs": 1}})
 
 

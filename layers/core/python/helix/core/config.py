@@ -57,9 +57,11 @@ class LLMConfig(Record):
     fallbacks: list[str] = Field(default_factory=list)
     """Fallback models, tried in order after the model has failed permanently. The model is then tried last for a
     minute."""
-    cache: bool = False
-    """Whether to mark the stable prefix for the provider's prompt cache. The provider option `cache_control` sets the
-    cache lifetime."""
+    cache: Literal["auto", "1h"] | bool = "auto"
+    """Whether requests use the provider's prompt cache. `auto`: if the model is known to have one, and the agent has
+    tools or the session a second turn. `1h`: always, and entries last an hour where the model supports that. True:
+    always. False: never, except that some providers always cache. The provider option `cache_control` replaces the
+    marks that Claude gets."""
     reasoning: Effort | None = None
     """The reasoning effort, with the same meaning for every provider. None leaves it to the model."""
     verbosity: Literal["low", "medium", "high"] | None = None

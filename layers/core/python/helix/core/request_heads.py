@@ -67,8 +67,8 @@ class RequestHead(Record):
     output_schema: JsonObject | None = None
     """The JSON schema of the agent's output. None if its output is text, and for the request of a summary."""
     settings: JsonObject = Field(default_factory=dict)
-    """The settings that differ from the defaults of `LLMConfig`, without the model, retries and timeouts. Provider
-    options that may be secrets have the value `(not stored)`."""
+    """The settings that differ from the defaults of `LLMConfig`, without the model, retries and timeouts. `cache` is
+    missing if it was False. Provider options that may be secrets have the value `(not stored)`."""
 
 
 class HeadRow(Stored):
@@ -110,7 +110,9 @@ def head_id(text: str) -> str:
 
 def sent_settings(config: LLMConfig) -> JsonObject:
     """Return the settings of a call for its head, without secrets."""
-    settings: JsonObject = config.model_dump(mode="json", include=set(SENT), exclude_defaults=True)
+    settings: JsonObject = config.model_dump(mode="json", include=set(SENT) - {"cache"}, exclude_defaults=True)
+    if config.cache is not False:  # what its absence meant in earlier releases
+        settings["cache"] = config.cache
     if isinstance(options := settings.get("provider_options"), dict):
         settings["provider_options"] = _without_secrets(options)
     return settings

@@ -135,6 +135,9 @@ class SessionIdentity(Stored):
     """The agents above a sub-agent, the root's first. Empty for a root session."""
     forked_from: JsonObject | None = None
     """The `session_id` and `checkpoint_id` that a branch or clone was copied from. None for other sessions."""
+    origin: str = ""
+    """The first session of the chain of copies that led to a branch or clone. Empty for other sessions, and for copies
+    that older releases made."""
     trace: Trace | None = None
     """The run ids of the root and the parent, under which the spans of a sub-agent's run are recorded. None for a root
     session."""
@@ -153,6 +156,12 @@ class SessionIdentity(Stored):
     """The time of creation (Unix seconds). It distinguishes the session from a deleted one with the same id."""
     updated_at: float = 0
     """The time of the last write that incremented the version (Unix seconds)."""
+
+    @property
+    def origin_id(self) -> str:
+        """The first session of the chain of copies that led to this one, or else this session."""
+        source = (self.forked_from or {}).get("session_id")
+        return self.origin or (source if isinstance(source, str) else self.session_id)
 
 
 class SessionHistory(Stored):

@@ -202,6 +202,11 @@ class LLMGenerateInput:
     """The source of the bytes of files in `messages`. An adapter reads them only when it builds its request."""
     chosen: str = ""
     """The reason why a route chose `config.model`. Empty if no route chose it."""
+    passing: int = 0
+    """The number of messages at the end that later requests of the session do not repeat, such as the request to
+    finish. Each has a text and no files. The provider's prompt cache ends before them."""
+    origin_id: str = ""
+    """The id of the first session of the chain of copies that led to this one. Empty: `agent_id`."""
     question: Question | None = None
     """The cache lookup for this call. None: the response cache is not used."""
     remembered: AnyStepResult | None = None

@@ -84,6 +84,7 @@ async def clone_session(
         active_agent=active_agent(entries),
         step=point.step if point.count == count else sum(isinstance(e, AssistantRow) for e in entries),
         forked_from={"session_id": origin.session_id, "checkpoint_id": point.id},
+        origin=source.origin_id,
         user_id=user_id if user_id is not None else source.user_id,
         tags=source.tags,
         tools=with_tools([], called),

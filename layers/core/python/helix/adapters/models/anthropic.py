@@ -17,12 +17,12 @@ from helix.adapters.models.effort import claude_options
 from helix.adapters.models.failures import failure
 from helix.adapters.models.file_parts import Sent
 from helix.adapters.models.pricing import Prices, Tokens, count
+from helix.adapters.models.prompt_caches import cache_mark, moving_ends
 from helix.adapters.models.sdk import OPENAIS, Clients, SdkExchange, own_options
 from helix.adapters.models.server_tool_forms import server_tool_form
 from helix.adapters.models.turns import (
     LEAST_ANSWER,
     Blocks,
-    cache_mark,
     call_id,
     nonempty_text,
     takes_temperature,
@@ -155,7 +155,7 @@ class _Exchange(SdkExchange):
             body["temperature"] = config.temperature
         if config.stop:
             body["stop_sequences"] = config.stop
-        mark = cache_mark(config)
+        mark = cache_mark(self.request, supported=bool(entry.get("supports_prompt_caching", not entry)))
         body |= own_options(options, _EXTRA | OPENAIS | ({"cache_control"} if mark else set()))
         system, messages = turns(
             self.request.messages, text=text_block, content=self._content, answer=answer_blocks, result=self._result
@@ -169,10 +169,10 @@ class _Exchange(SdkExchange):
         if form.servers:
             body["mcp_servers"] = form.servers
         if mark:
-            # The beginning of the prompt never changes, and the next step's prompt begins with all of this one.
-            for blocks in (body.get("system"), body.get("tools"), messages[-1]["content"] if messages else None):
-                if blocks and blocks[-1].get("type") not in ("thinking", "redacted_thinking"):
-                    blocks[-1]["cache_control"] = mark
+            heads = [(blocks, len(blocks)) for blocks in (body.get("tools"), body.get("system")) if blocks]
+            for blocks, end in [*heads, *moving_ends(messages, self.request.passing)]:
+                if blocks[end - 1].get("type") not in ("thinking", "redacted_thinking"):
+                    blocks[end - 1]["cache_control"] = mark
         return {**body, "model": self.name, "messages": messages, "stream": True}
 
     def _content(self, message: UserMessage | ToolResultMessage) -> Blocks:

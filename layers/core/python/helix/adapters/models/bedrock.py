@@ -27,13 +27,13 @@ from helix.adapters.models.failures import failure
 from helix.adapters.models.file_forms import CONVERSE_AUDIO, CONVERSE_DOCUMENTS, CONVERSE_VIDEO, IMAGES
 from helix.adapters.models.file_parts import Encoded, JsonBody, RequestFiles, Sent, mapped
 from helix.adapters.models.pricing import Prices, Tokens, count
+from helix.adapters.models.prompt_caches import cache_mark, moving_ends
 from helix.adapters.models.sdk import OPENAIS, own_options
 from helix.adapters.models.turns import (
     LEAST_ANSWER,
     NOTHING,
     Blocks,
     Passage,
-    cache_mark,
     call_id,
     in_order,
     takes_temperature,
@@ -71,6 +71,8 @@ _LONGEST_S = 86_400
 _CONNECT_S = 10
 _CONNECTIONS = 64
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9 ()\[\]-]")
+_HOUR_PRICE = "cache_creation_input_token_cost_above_1hr"
+"""The price that marks the models whose cache can last an hour. Bedrock refuses a lifetime for the others."""
 _LONGEST_NAME = 190
 """The maximum length of a document's name, without its number. Converse accepts 200 characters."""
 
@@ -226,14 +228,15 @@ class _Exchange(NativeExchange):
         if tools := self._tools(entry):
             arguments["toolConfig"] = tools
         caches = (self._is_claude or self._is_nova) and entry.get("supports_prompt_caching", not entry)
-        mark = cache_mark(self.request.config)
-        if mark and caches:
-            point = {"cachePoint": {"type": "default"} | ({"ttl": mark["ttl"]} if "ttl" in mark else {})}
-            # The beginning of the prompt never changes, and the next step's prompt begins with all of this one.
-            marked = [arguments.get("system"), messages[-1]["content"] if messages else None]
-            for blocks in (*marked, tools.get("tools") if self._is_claude else None):
-                if blocks:
-                    blocks.append(point)
+        mark = cache_mark(self.request, supported=True) if caches else None
+        if mark:
+            lasting = entry.get(_HOUR_PRICE, not entry) and "ttl" in mark
+            point = {"cachePoint": {"type": "default"} | ({"ttl": mark["ttl"]} if lasting else {})}
+            heads = [tools.get("tools") if self._is_claude else None, arguments.get("system")]
+            for blocks in filter(None, heads):
+                blocks.append(point)
+            for blocks, end in moving_ends(messages, self.request.passing):
+                _insert_point(blocks, end, point)
         return {**arguments, "modelId": self.name, "messages": messages}
 
     def _inference(self, options: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -324,6 +327,15 @@ def _pieces(index: int, delta: Mapping[str, Any]) -> Sequence[Piece]:
     if (call := delta.get("toolUse")) is not None:
         return [CallPart(index, arguments=call.get("input") or "")]
     return [Text(delta.get("text") or "")]
+
+
+def _insert_point(blocks: Blocks, end: int, point: dict[str, Any]) -> None:
+    """Insert the cache point after the first `end` blocks, but before the documents and videos that would precede it:
+    Converse refuses a cache point directly after them, and one with nothing before it."""
+    while end and blocks[end - 1].keys() & {"document", "video"}:
+        end -= 1
+    if end:
+        blocks.insert(end, point)
 
 
 def _text(text: str) -> dict[str, Any]:

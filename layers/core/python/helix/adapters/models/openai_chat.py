@@ -8,9 +8,9 @@ from typing import Any
 from helix.adapters.models.openai_exchange import EXTRA, OpenAIExchange
 from helix.adapters.models.openai_form import to_messages, to_tool_choice, to_tools
 from helix.adapters.models.pricing import Tokens, count
+from helix.adapters.models.prompt_caches import cache_mark
 from helix.adapters.models.reasoning import is_claude
 from helix.adapters.models.sdk import own_options
-from helix.adapters.models.turns import cache_mark
 from helix.adapters.models.wire import CallPart, Piece, Text, Thinking
 from helix.core.json import dumps
 
@@ -73,6 +73,7 @@ class ChatExchange(OpenAIExchange):
             body["verbosity"] = self.verbosity
         others = {"cache_control", "thinking", "verbosity", *(() if self.is_reasoning else ("reasoning_effort",))}
         body |= own_options(options, EXTRA | others if self.is_known else EXTRA)
+        body = self.cache_key | body
         if self.effort is not None:
             body["reasoning_effort"] = self.effort
         elif not self.is_known and config.reasoning is not None:
@@ -80,8 +81,12 @@ class ChatExchange(OpenAIExchange):
         if self.request.tools:
             body["tools"] = to_tools(self.request.tools, strict=self.strict)
             body["tool_choice"] = to_tool_choice(self.request.tool_choice)
-        mark = cache_mark(config) if is_claude(self.model) else None  # Claude behind a gateway with OpenAI's interface
-        made = to_messages(self.request.messages, self.model, "openai", self.files, mark=mark)
+        mark = None
+        if is_claude(self.model):  # behind a gateway with OpenAI's interface, which may not know marks
+            mark = cache_mark(self.request, supported=False)
+        made = to_messages(
+            self.request.messages, self.model, "openai", self.files, mark=mark, passing=self.request.passing
+        )
         messages = [{name: value for name, value in message.items() if value is not None} for message in made]
         return {
             **body,

@@ -18,6 +18,7 @@ from helix.adapters.models.effort import openai_effort
 from helix.adapters.models.openai_api import REASONING, base_of, name_of, provider_of, takes_verbosity
 from helix.adapters.models.openai_form import strict_tools
 from helix.adapters.models.pricing import Prices
+from helix.adapters.models.prompt_caches import cache_key
 from helix.adapters.models.sdk import Clients, SdkExchange
 from helix.core.json import JsonObject
 from helix.ports.model import LLMGenerateInput
@@ -30,6 +31,9 @@ _END_S = 0.2
 """The seconds that a server has to end a response after `[DONE]`."""
 _STRICT = re.compile(r"^(ft:)?(gpt-4o|gpt-4\.\d|gpt-([5-9]|\d\d)|o\d)")
 """A pattern for models with structured outputs. It is used for models that are missing from the table."""
+
+_OTHER_MAKERS = re.compile(r"claude|cohere|command|deepseek|gemini|grok|jamba|kimi|llama|mistral|ministral|phi-|qwen")
+"""A pattern for the models of other makers on Azure. Some refuse options that only OpenAI has."""
 
 
 class Stream(AsyncStream[T]):  # type: ignore[misc]
@@ -80,6 +84,13 @@ class OpenAIExchange(SdkExchange):
     def is_known(self) -> bool:
         """Whether the model is one of OpenAI's, which refuse unsupported options."""
         return bool(self.entry or _STRICT.match(self.name))
+
+    @property
+    def cache_key(self) -> dict[str, str]:
+        """The key of the prompt cache, for models of OpenAI. A deployment of Azure may have any name."""
+        deployed = provider_of(self.model) == "azure" and not _OTHER_MAKERS.search(self.name.lower())
+        key = cache_key(self.request) if self.is_known or deployed else None
+        return {} if key is None else {"prompt_cache_key": key}
 
     @cached_property
     def effort(self) -> str | None:

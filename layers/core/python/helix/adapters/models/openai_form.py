@@ -10,13 +10,15 @@ import json
 from collections.abc import Container, Sequence
 from typing import Any, assert_never
 
+from helix.adapters.models.catalog import entry_of
 from helix.adapters.models.effort import litellm_effort
 from helix.adapters.models.file_forms import CHAT_AUDIO, note
 from helix.adapters.models.file_parts import RequestFiles, Sent, plain
 from helix.adapters.models.openai_api import takes_verbosity
+from helix.adapters.models.prompt_caches import cache_key, cache_mark, previous_end
 from helix.adapters.models.reasoning import is_claude
 from helix.adapters.models.strict_schema import strict_schema
-from helix.adapters.models.turns import cache_mark, tools_to_send
+from helix.adapters.models.turns import tools_to_send
 from helix.core.json import JsonObject
 from helix.core.messages import (
     AnyMessage,
@@ -33,6 +35,8 @@ from helix.ports.model import LLMGenerateInput, ToolSpec
 # Providers that require a thinking model's plain reasoning along with its tool calls.
 _WANT_REASONING_BACK = frozenset({"deepseek", "moonshot"})
 _STRICT_PROVIDERS = frozenset({"openai", "azure"})
+_CLAUDES = ("anthropic", "bedrock", "vertex_ai")
+"""The beginnings of litellm's names for the providers of Claude whose new models have a prompt cache."""
 CHOICES = frozenset({"auto", "required", "none"})
 
 
@@ -43,7 +47,9 @@ def call_arguments(
     except those that the adapter depends on (streaming, its own retries, the conversation)."""
     config = request.config
     claude = is_claude(model, provider)
-    mark = cache_mark(config) if claude else None
+    entry = entry_of(model)
+    supported = bool(entry.get("supports_prompt_caching", provider.startswith(_CLAUDES)))
+    mark = cache_mark(request, supported=supported) if claude else None
     offered = tools_to_send(request) if claude or provider.startswith("bedrock") else request.tools
     tools = to_tools(offered, strict=strict_tools(request, provider, strict_ok), mark=mark)
     arguments: dict[str, Any] = {"drop_params": True, "timeout": config.timeout_s}
@@ -57,6 +63,8 @@ def call_arguments(
         arguments["reasoning_effort"] = litellm_effort(config.reasoning, claude, provider)
     if config.verbosity is not None and takes_verbosity(model):
         arguments["verbosity"] = config.verbosity
+    if provider == "openai" and entry and (key := cache_key(request)) is not None:
+        arguments["prompt_cache_key"] = key
     arguments |= config.provider_options
     if mark is not None or not claude:
         arguments.pop("cache_control", None)
@@ -66,7 +74,7 @@ def call_arguments(
         arguments["tool_choice"] = to_tool_choice(request.tool_choice)
     return arguments | {
         "model": model,
-        "messages": plain(to_messages(request.messages, model, provider, files, mark=mark)),
+        "messages": plain(to_messages(request.messages, model, provider, files, mark=mark, passing=request.passing)),
         "stream": True,
         "stream_options": {"include_usage": True},
         "num_retries": 0,
@@ -105,7 +113,13 @@ def to_tool_choice(choice: str) -> str | dict[str, Any]:
 
 
 def to_messages(
-    messages: Sequence[AnyMessage], model: str, provider: str, files: RequestFiles, *, mark: JsonObject | None = None
+    messages: Sequence[AnyMessage],
+    model: str,
+    provider: str,
+    files: RequestFiles,
+    *,
+    mark: JsonObject | None = None,
+    passing: int = 0,
 ) -> list[dict[str, Any]]:
     """Return the messages in litellm's form. Empty assistant messages are skipped, because providers refuse them. A
     tool result can only be text, so a user message after a step's results carries their files."""
@@ -132,9 +146,9 @@ def to_messages(
     if returned:
         made.append({"role": "user", "content": returned})
     if mark is not None and made:
-        # The beginning of the prompt never changes, and the next step's prompt begins with all of this one.
-        for message_ in {0: made[0], 1: made[-1]}.values():
-            _add_cache_mark(message_, mark)
+        ends = {0, previous_end([message["role"] for message in made]) or 0, max(len(made) - 1 - passing, 0)}
+        for end in ends:
+            _add_cache_mark(made[end], mark)
     return made
 
 
@@ -199,10 +213,12 @@ def _block(block: ThinkingContent) -> dict[str, Any]:
 
 
 def _add_cache_mark(message: dict[str, Any], mark: JsonObject) -> None:
-    """Put a cache mark on a message. litellm looks for it in a place that depends on the message's role."""
+    """Put a cache mark on a message. litellm looks for it in a place that depends on the message's role. Converse
+    refuses a cache point after a document."""
     if message["role"] == "tool":
         message["cache_control"] = mark
     elif isinstance(message["content"], list):
-        message["content"][-1]["cache_control"] = mark
+        for part in [part for part in message["content"] if part["type"] != "file"][-1:]:
+            part["cache_control"] = mark
     elif message["content"]:
         message["content"] = [{"type": "text", "text": message["content"], "cache_control": mark}]

@@ -217,6 +217,7 @@ class ResponsesExchange(OpenAIExchange):
         if any(text.values()):
             body["text"] = {name: value for name, value in text.items() if value is not None}
         body |= {"store": False, **own_options(options, EXTRA | _TRANSLATED | {"cache_control", "thinking"})}
+        body = self.cache_key | body
         own = [self._tool(tool.name, tool.description, tool.parameters) for tool in self.request.tools]
         if tools := [*own, *form.tools]:
             body["tools"] = tools

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, assert_never
 
-from helix.core.config import LLMConfig
 from helix.core.messages import (
     AnyMessage,
     AssistantMessage,
@@ -122,16 +121,6 @@ def nonempty_text(text: str) -> str:
 
 def call_id(id: str) -> str:
     return _NOT_IN_IDS.sub("_", id)[:64] or "call"
-
-
-def cache_mark(config: LLMConfig) -> dict[str, Any] | None:
-    """Return the mark after the part that the provider should cache, or None without `cache`. The option
-    `cache_control`, which may request an hour, is used for every mark: Anthropic refuses a mark that lasts longer than
-    an earlier one."""
-    if not config.cache:
-        return None
-    given = config.provider_options.get("cache_control")
-    return dict(given) if isinstance(given, Mapping) else {"type": "ephemeral"}
 
 
 def thinks_first(options: Mapping[str, Any]) -> bool:

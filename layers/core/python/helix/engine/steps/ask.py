@@ -28,7 +28,13 @@ from helix.core.folding import Fold
 from helix.core.json import JsonObject, text_of
 from helix.core.messages import AnyMessage, UserMessage
 from helix.core.planning import StepProcessingPlan
-from helix.core.prompt import build_effective_tools, build_messages_for_llm, resolve_system_prompt, show_changes
+from helix.core.prompt import (
+    FINISH_NUDGE,
+    build_effective_tools,
+    build_messages_for_llm,
+    resolve_system_prompt,
+    show_changes,
+)
 from helix.core.routes import Route, RouteOption
 from helix.core.routing import (
     BALANCED,
@@ -206,14 +212,17 @@ async def prepare(
     finish, recalls = agent.finish_tool, plan.recalls(agent)
     if recalls:
         tools.append(RECALL_TOOL)
+    messages = sent(show_history(plan.view, history, recall=recalls))
     request = LLMGenerateInput(
-        messages=sent(show_history(plan.view, history, recall=recalls)),
+        messages=messages,
         tools=[ToolSpec(t.name, t.description, t.parameters, t.strict) for t in tools],
         config=config,
         agent_id=session.session_id,
         agent_type=agent.name,
         tool_choice=FINISH_TOOL_NAME if new.forced and finish is not None else "auto",
         output_schema=finish.parameters if finish is not None else None,
+        passing=int(new.forced and bool(messages) and messages[-1].content == FINISH_NUDGE),
+        origin_id=session.origin_id,
     )
     tokens = 0
     if plan.summary is not None:

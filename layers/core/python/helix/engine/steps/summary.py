@@ -56,10 +56,12 @@ def summary_request(
     messages = [*system, *shown, UserMessage(content=asked)]
     config = request.config
     if summary.model is not None and summary.model != config.model:
-        config = LLMConfig(model=summary.model, max_retries=config.max_retries, timeout_s=config.timeout_s)
+        retries, timeout_s = config.max_retries, config.timeout_s
+        # No later request of that model begins like this one.
+        config = LLMConfig(model=summary.model, max_retries=retries, timeout_s=timeout_s, cache=False)
     limit = min(config.max_output_tokens or MOST_TOKENS, MOST_TOKENS)
     config = config.model_copy(update={"max_output_tokens": limit, "response_cache": None, "strict_output": False})
-    return replace(request, messages=messages, config=config, tool_choice="none", output_schema=None)
+    return replace(request, messages=messages, config=config, tool_choice="none", output_schema=None, passing=1)
 
 
 async def write_summary(run: RunContext, session: SessionRow, prepared: Prepared, result: AnyStepResult) -> bool:
