@@ -20,7 +20,7 @@ export interface Gap {
 }
 
 export interface Filter {
-  which: "all" | "problems" | "slow" | "expensive" | "tools";
+  which: "all" | "problems" | "lost" | "slow" | "expensive" | "tools";
   /** The name of the tool or sub-agent, for `tools`. Empty: any. */
   tool: string;
 }
@@ -44,12 +44,28 @@ const keyOfCall = (step: StepSpan, call: CallSpan): string => `c ${step.run.id} 
 export function stepTest(steps: readonly StepSpan[], { which, tool }: Filter): (step: StepSpan) => boolean {
   if (which === "all") return () => true;
   if (which === "problems") return (step) => step.problems > 0;
+  if (which === "lost") return lostCache;
   if (which === "tools") return (step) => step.calls.some((call) => tool === "" || call.name === tool) || step.below.some(stepTest([], { which, tool }));
   const measure = which === "slow" ? lasted : (step: StepSpan) => step.cost;
   const found = steps.map(measure).sort((one, other) => other - one);
   const least = found[Math.max(0, Math.ceil(found.length * SHARE) - 1)] ?? 0;
   return (step) => measure(step) >= least && measure(step) > 0;
 }
+
+const LOSSES: Record<string, string> = {
+  model: "the model changed",
+  tools: "the tools changed",
+  system_prompt: "the system prompt changed",
+  settings: "the settings or the tool choice changed",
+  history: "the history that the model is shown changed",
+  expired: "its lifetime was over",
+  provider: "the provider did not have it",
+};
+/** Why a cache was lost, in words. */
+export const lossWords = (reason: string): string => LOSSES[reason] ?? reason;
+
+/** Whether the step, or one below it, lost its prompt from the provider's cache. */
+export const lostCache = (step: StepSpan): boolean => step.attempts.some(({ lost }) => lost !== null) || step.below.some(lostCache);
 
 export const lasted = (step: StepSpan): number => {
   const [from, to] = rangeOf(step, step.run.to);
@@ -58,18 +74,20 @@ export const lasted = (step: StepSpan): number => {
 
 interface Counts {
   problems: number;
+  lost: number;
   tools: Map<string, number>;
 }
 
-/** How many steps have a problem, and how many calls each tool has. */
+/** How many steps have a problem, how many lost their cache, and how many calls each tool has. */
 export function countsOf(steps: readonly StepSpan[]): Counts {
   const tools = new Map<string, number>();
-  let problems = 0;
+  let [problems, lost] = [0, 0];
   for (const step of steps) {
     if (step.problems > 0) problems++;
+    if (step.attempts.some((one) => one.lost !== null)) lost++;
     for (const call of step.calls) tools.set(call.name, (tools.get(call.name) ?? 0) + 1);
   }
-  return { problems, tools };
+  return { problems, lost, tools };
 }
 
 export function rowsOf(timeline: Timeline, filter: Filter, folds: Folds): Row[] {

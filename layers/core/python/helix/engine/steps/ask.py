@@ -26,6 +26,7 @@ from helix.core.errors import (
 from helix.core.estimating import estimate_request
 from helix.core.folding import Fold
 from helix.core.json import JsonObject, text_of
+from helix.core.lost_caches import LostCache
 from helix.core.messages import AnyMessage, UserMessage
 from helix.core.planning import StepProcessingPlan
 from helix.core.prompt import build_effective_tools, build_messages_for_llm, resolve_system_prompt, show_changes
@@ -157,6 +158,8 @@ class ModelAnswer:
     """The plan of the step that guards and output checks allow. None: the answer has not been planned yet."""
     partial: str = ""
     """The text that readers had when the stop came. Empty without a stop."""
+    lost_cache: LostCache | None = None
+    """The reason why the provider's cache did not have the prompt. None if it did, or if nothing was expected."""
 
 
 def reads_state(agent: AnyAgent) -> bool:

@@ -38,6 +38,7 @@ from helix.engine.steps.check_output import check_output
 from helix.engine.steps.close import Ending, Folding, after_fold, close_run, fold_checkpoint, folded, stop_run
 from helix.engine.steps.cut import stop_call
 from helix.engine.steps.handoff import activate, elsewhere
+from helix.engine.steps.lost_cache import note_lost_cache
 from helix.engine.steps.stage import plan_answer, stage
 from helix.engine.steps.summary import may_shorten, note_overflow, without_summary, write_summary
 from helix.engine.steps.views import TOO_LONG, Prepared, show_view, write_view
@@ -282,6 +283,7 @@ async def _take_answer(run: RunContext, new: SessionRow, prepared: Prepared, ans
 
 async def _plan(run: RunContext, session: SessionRow, answer: ModelAnswer, prepared: Prepared) -> ModelAnswer:
     """Return the answer with the plan of its step that the agent's guards and output checks allow."""
+    answer = await note_lost_cache(run, session, answer)
     assert answer.result is not None
     answer = replace(answer, plan=await plan_answer(run, session, answer.result, prepared.plan))
     if run.agent.guards:

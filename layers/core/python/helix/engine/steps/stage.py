@@ -23,7 +23,7 @@ from helix.core.views import RECALL, RECALL_TOOL, recall_result
 from helix.engine.calls.tool import claimed_with_answer, first_claim, resolved_row
 from helix.engine.context import RunContext
 from helix.engine.engine import Engine, Outcome, Over, Staged
-from helix.engine.facts import CallDone, CallsRefused, CallWaits, StepFolded, StepStaged
+from helix.engine.facts import CacheLost, CallDone, CallsRefused, CallWaits, StepFolded, StepStaged
 from helix.engine.history import row_key
 from helix.engine.money.reservations import settle
 from helix.engine.money.usage import failed_put
@@ -107,8 +107,16 @@ def _answer_row(engine: Engine, session: SessionRow, plan: StepProcessingPlan, a
         phase=result.phase,
         verdicts=list(answer.verdicts),
         usage=result.usage,
+        lost_cache=answer.lost_cache,
         created_at=engine.clock.now(),
     )
+
+
+def _show_staged(run: RunContext, row: AssistantRow) -> None:
+    """Record that this worker staged the answer. A worker that finds it staged does not record a lost cache again."""
+    show(run, StepStaged(row))
+    if row.lost_cache is not None:
+        show(run, CacheLost(row))
 
 
 def _show_refused(run: RunContext, answer: AssistantRow, calls: Iterable[CallRow]) -> None:
@@ -154,7 +162,7 @@ async def _open(run: RunContext, session: SessionRow, plan: StepProcessingPlan, 
             ops.append(entry_put(session.session_id, session.lineage, base + 1 + place, written[request.id]))
     if not await run.commit("stage", ops, lambda: _staged_by(run.engine, session, base, row.attempt_id), new):
         return None
-    show(run, StepStaged(row))
+    _show_staged(run, row)
     _show_refused(run, row, written.values())
     for call in written.values():
         if call.state == "asked":
@@ -203,7 +211,7 @@ async def _commit(run: RunContext, session: SessionRow, plan: StepProcessingPlan
         run.ended(ended, row)
     messages = [message_of(entry, session.lineage, session.count + n) for n, entry in enumerate(entries)]
     run.engine.history.remember(session, session.count, messages)
-    show(run, StepStaged(row))
+    _show_staged(run, row)
     _show_refused(run, row, calls)
     await record(run, StepFolded(entries, point))
     return Over(status) if status != "running" else Staged(row.step, ())
