@@ -97,6 +97,7 @@ def sent_by(request: LLMGenerateInput) -> RequestHead:
             "tools": [
                 {"name": t.name, "description": t.description, "parameters": t.parameters} for t in request.tools
             ],
+            "reminders": [message.content for message in request.messages[len(request.lasting) :]],
             "tool_choice": request.tool_choice,
             "output_schema": request.output_schema,
             "settings": settings,

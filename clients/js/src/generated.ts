@@ -3824,6 +3824,10 @@ export interface RequestHead {
     [k: string]: unknown;
   } | null;
   /**
+   * The texts of the messages at the end of the request that are not part of the history, in their order: the agent's reminders, and the request to finish.
+   */
+  reminders: string[];
+  /**
    * The settings that differ from the defaults of `LLMConfig`, without the model, retries and timeouts. Provider options that may be secrets have the value `(not stored)`.
    */
   settings: {

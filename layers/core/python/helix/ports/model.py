@@ -145,12 +145,20 @@ class LLMGenerateInput:
     """The source of the bytes of files in `messages`. An adapter reads them only when it builds its request."""
     chosen: str = ""
     """The reason why a route chose `config.model`. Empty if no route chose it."""
+    passing: int = 0
+    """The number of messages at the end that later requests of the session do not repeat, such as the request to
+    finish. Each has a text and no files. The provider's prompt cache ends before them."""
     question: Question | None = None
     """The cache lookup for this call. None: the response cache is not used."""
     remembered: AnyStepResult | None = None
     """The cached answer; no adapter is called then. None on a cache miss."""
     allowance: Allowance | None = None
     """The limits from budgets, set when the call's worst case is reserved. None: no budget limits the call."""
+
+    @property
+    def lasting(self) -> Sequence[AnyMessage]:
+        """The messages without the `passing` ones."""
+        return self.messages[: len(self.messages) - self.passing]
 
 
 class LLMAdapter(Protocol):
@@ -191,7 +199,7 @@ class BaseAdapter(ABC):
     def unsupported(self, request: LLMGenerateInput, catalog: ModelCatalog | None) -> str | None:
         """Return the reason why no model of the request accepts the files of its last user message, or None. The engine
         calls this before it reserves money for the call. An unknown model is never refused."""
-        files = latest_files(request.messages)
+        files = latest_files(request.lasting)
         if not files or catalog is None:
             return None
         problems = [
