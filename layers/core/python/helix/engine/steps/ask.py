@@ -207,7 +207,7 @@ async def prepare(
 
         def sent(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
             built = build_messages_for_llm(messages, system, paired=True)
-            return [*built, *request_end(built, reminder, finish=new.forced)]
+            return [*built, *request_end(built, reminder, finish=new.forced or new.reminded)]
 
         config = engine.models(agent).configured(config or FUNCTION)
         plan = plan_view(run, view, new, history, config, lambda shown: estimate_request(sent(shown), tools))
@@ -220,7 +220,7 @@ async def prepare(
     if recalls:
         tools.append(RECALL_TOOL)
     shown = build_messages_for_llm(show_history(plan.view, history, recall=recalls), system, paired=True)
-    end = request_end(shown, reminder, finish=new.forced)
+    end = request_end(shown, reminder, finish=new.forced or new.reminded)
     request = LLMGenerateInput(
         messages=[*shown, *end],
         tools=[ToolSpec(t.name, t.description, t.parameters, t.strict) for t in tools],

@@ -13,7 +13,7 @@ from itertools import islice
 
 from helix.core.claim_plan import OpenRows
 from helix.core.entries import AnyEntry, AssistantRow, CallRow, ChildRef, message_of
-from helix.core.folding import Next, decide_next, missing, why_refused
+from helix.core.folding import Next, decide_next, is_out, missing, why_refused
 from helix.core.planning import StepProcessingPlan, plan_step_processing
 from helix.core.row_keys import make_run_id, message_sort
 from helix.core.session_row import OpenStep, SessionRow
@@ -190,6 +190,7 @@ async def _commit(run: RunContext, session: SessionRow, plan: StepProcessingPlan
         run_steps=session.run_steps + 1,
         misses=misses,
         forced=next_.forced,
+        reminded=next_.reminded,
         context=context_after(run, session, row),
     )
     settle(run.engine, new, row.usage)
@@ -225,15 +226,15 @@ def _next(
     calls: list[CallRow],
     misses: int,
 ) -> Next:
-    agent, steps = run.agent, session.run_steps + 1
+    agent, steps, most = run.agent, session.run_steps + 1, run.own.max_steps
     if plan.status_update is not None and plan.status_update.error is not None:
         return Next("failed", error=plan.status_update.error)
     if plan.is_terminal and plan.finish is None:
         return Next("completed", reason="text")
     if plan.missed and not row.tool_calls:
         code, message = why_refused(row) or ("output_missing", "the model ended without its structured output")
-        return missing(agent, misses, code, message)
-    return decide_next(agent, row, calls, run_steps=steps, misses=misses, max_steps=run.own.max_steps)
+        return missing(agent, misses, code, message, last=session.reminded or is_out(steps, most))
+    return decide_next(agent, row, calls, run_steps=steps, misses=misses, max_steps=most, reminded=session.reminded)
 
 
 async def _fail(run: RunContext, session: SessionRow, plan: StepProcessingPlan, answer: ModelAnswer) -> Outcome | None:
