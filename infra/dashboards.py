@@ -95,7 +95,7 @@ def agent_rows(lines: Lines) -> list[list[cloudwatch.IWidget]]:
         [
             total("Latency of model calls", *(("ModelLatency", p) for p in ("p50", "p95", "p99"))),
             by_agent("Latency by agent, p95", "ModelLatency", "p95"),
-            total("Time to the first token", *(("TimeToFirstToken", p) for p in ("p50", "p95", "p99"))),
+            total("Time to the first token", *(("TimeToFirstToken", p) for p in ("p50", "p95"))),
         ],
         [
             by_agent("Model calls", "ModelCalls", "Sum"),
