@@ -85,7 +85,7 @@ def agent_rows(lines: Lines) -> list[list[cloudwatch.IWidget]]:
             by_agent("Tokens by agent", "TotalTokens", "Sum"),
             by_agent("Cost by agent", "CostUsd", "Sum"),
         ],
-        [by_agent("Prompt caches lost", "PromptCacheLosses", "Sum")],
+        [total("Prompt caches lost", ("PromptCacheLosses", "Sum"))],
         [
             by_agent("Budgets used", "BudgetUtilization", "Maximum"),
             by_agent("Calls refused by budgets", "BudgetRefusals", "Sum"),
