@@ -85,6 +85,7 @@ def agent_rows(lines: Lines) -> list[list[cloudwatch.IWidget]]:
             by_agent("Tokens by agent", "TotalTokens", "Sum"),
             by_agent("Cost by agent", "CostUsd", "Sum"),
         ],
+        [total("Prompt caches lost", ("PromptCacheLosses", "Sum"))],
         [
             by_agent("Budgets used", "BudgetUtilization", "Maximum"),
             by_agent("Calls refused by budgets", "BudgetRefusals", "Sum"),
@@ -94,7 +95,7 @@ def agent_rows(lines: Lines) -> list[list[cloudwatch.IWidget]]:
         [
             total("Latency of model calls", *(("ModelLatency", p) for p in ("p50", "p95", "p99"))),
             by_agent("Latency by agent, p95", "ModelLatency", "p95"),
-            total("Time to the first token", *(("TimeToFirstToken", p) for p in ("p50", "p95", "p99"))),
+            total("Time to the first token", *(("TimeToFirstToken", p) for p in ("p50", "p95"))),
         ],
         [
             by_agent("Model calls", "ModelCalls", "Sum"),

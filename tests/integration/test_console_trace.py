@@ -94,6 +94,30 @@ async def test_a_failed_call_is_found_by_filter_and_read_by_keyboard(tmp_path: P
         await page.get_by_text("62 of 63 steps").wait_for()
 
 
+async def test_a_step_that_lost_its_cache_is_marked_and_found(tmp_path: Path) -> None:
+    filled = visits("hall", calls=1, prompt_tokens=20_000, cached_tokens=0, written_tokens=20_000)
+    held = visits("hall", calls=1, prompt_tokens=20_500, cached_tokens=20_000)
+    empty = visits("hall", calls=1, prompt_tokens=21_000, cached_tokens=0)
+    async with page_of(str(tmp_path / "a.db"), [helper()], [filled, held, empty, "Done."]) as (browser, executor):
+        handle = await executor.execute(helper(), "Visit")
+        await handle.result()
+        page = await browser.page(f"sessions/{handle.session_id}/timeline")
+        tree = page.get_by_role("tree", name="Trace")
+        await page.get_by_role("button", name="Lost caches 1").click()
+        await page.get_by_text("1 of 4 steps").wait_for()
+        mark = tree.get_by_text("cache lost")
+        assert await mark.count() == 1 and await mark.get_attribute("title") == "the provider did not have it"
+        await tree.focus()
+        await page.keyboard.press("End")
+        await page.keyboard.press("ArrowUp")
+        await page.keyboard.press("Enter")
+        await page.get_by_text("20,000 tokens: the provider did not have it").wait_for()
+        await tree.focus()
+        await page.keyboard.press("ArrowUp")
+        await page.keyboard.press("ArrowLeft")
+        await tree.locator(".step-row").get_by_text("cache lost").wait_for()
+
+
 async def test_parallel_calls_show_their_arguments_and_zoom_enlarges_them(tmp_path: Path) -> None:
     slow = {"content": "All three places have a kettle, and each of them is clean and red.", "delta_delay_s": 0.1}
     plan = [visits("hall", "yard", "attic"), slow]

@@ -24,6 +24,7 @@ from helix import (
 )
 from helix.core.entries import AssistantRow
 from helix.core.errors import StoreError
+from helix.core.prompt import FINISH_NUDGE
 from helix.engine.steps import check_output
 from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
@@ -53,7 +54,8 @@ async def test_a_refused_output_goes_back_with_the_reason(world: World) -> None:
     workers = world.executor(scripted)
     handle, result, chunks = await play(workers, strict())
     assert (result.output, result.steps) == (Answer(**GOOD), 2)
-    assert [r.tool_choice for r in scripted.requests] == ["auto", "__finish__"]
+    assert [r.tool_choice for r in scripted.requests] == ["auto", "auto"], "a reminder keeps the provider's cache"
+    assert scripted.requests[1].messages[-1].content == FINISH_NUDGE
     messages = await history(workers, handle.session_id)
     assert results(messages) == ['{"error":"a score of 1 is too low"}', '{"acknowledged":true}']
     assert [c.error for c in of_type(chunks, "error")] == ["a score of 1 is too low"], "readers see the reason"

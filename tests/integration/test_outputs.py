@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from pydantic import BaseModel, Field
 from tests.support_notes import GOOD, Answer, Notes, note
-from tests.support_run import World, a_tool, agent, call, calls, history, of_type, play, results, told, types
+from tests.support_run import Text, World, a_tool, agent, call, calls, history, of_type, play, results, told, types
 
 from helix import ScriptedModel, ToolContext
+from helix.core.prompt import FINISH_NUDGE
 
 
 async def test_structured_output(world: World) -> None:
@@ -56,7 +58,7 @@ async def test_an_invalid_finish_goes_back_then_fails(world: World) -> None:
     executor = world.executor(model)
     handle, result, chunks = await play(executor, agent(output_schema=Answer))
     assert (result.status, result.error_code, result.steps) == ("failed", "invalid_output", 3)
-    assert [r.tool_choice for r in model.requests] == ["auto", "__finish__", "__finish__"]
+    assert [r.tool_choice for r in model.requests] == ["auto", "auto", "__finish__"]
     assert all("score" in content for content in results(await history(executor, handle.session_id)))
     assert not of_type(chunks, "output")
 
@@ -67,14 +69,30 @@ async def test_an_invalid_finish_is_corrected(world: World) -> None:
     assert result.output == Answer(**GOOD) and result.steps == 2
 
 
-async def test_a_text_ending_is_forced_into_an_output(world: World) -> None:
+async def test_a_text_ending_is_followed_by_a_reminder_to_finish(world: World) -> None:
     model = ScriptedModel(["I think it is fine.", calls(call("__finish__", **GOOD))])
     executor = world.executor(model)
     handle, result, _ = await play(executor, agent(output_schema=Answer))
     assert result.output == Answer(**GOOD)
-    forced = model.requests[1]
-    assert forced.tool_choice == "__finish__" and forced.messages[-1].role == "user"
+    reminded = model.requests[1]
+    assert (reminded.tool_choice, reminded.messages[-1].content) == ("auto", FINISH_NUDGE)
     assert len(await history(executor, handle.session_id)) == 4  # the nudge is not stored
+
+
+@pytest.mark.parametrize("unfinished", ["I still think so.", calls(call("echo", text="x"))], ids=["text", "calls"])
+async def test_an_output_is_forced_if_the_reminder_did_not_help(world: World, unfinished: Any) -> None:
+    model = ScriptedModel(["It is fine.", unfinished, calls(call("__finish__", **GOOD))])
+    echo = a_tool("echo", lambda given, _: given.text, input_schema=Text)
+    _, result, _ = await play(world.executor(model), agent(tools=[echo], output_schema=Answer))
+    assert (result.output, result.steps) == (Answer(**GOOD), 3)
+    assert [r.tool_choice for r in model.requests] == ["auto", "auto", "__finish__"]
+    assert [r.messages[-1].content == FINISH_NUDGE for r in model.requests] == [False, True, True]
+
+
+async def test_the_only_retry_is_forced(world: World) -> None:
+    model = ScriptedModel(["It is fine.", calls(call("__finish__", **GOOD))])
+    await play(world.executor(model), agent(output_schema=Answer, max_completion_retries=1))
+    assert [r.tool_choice for r in model.requests] == ["auto", "__finish__"]
 
 
 async def test_a_text_ending_without_output_fails(world: World) -> None:

@@ -98,6 +98,7 @@ def sent_by(request: LLMGenerateInput) -> RequestHead:
             "tools": [
                 {"name": t.name, "description": t.description, "parameters": t.parameters} for t in request.tools
             ],
+            "reminders": [message.content for message in request.messages[len(request.lasting) :]],
             "tool_choice": request.tool_choice,
             "output_schema": request.output_schema,
             "settings": settings,
@@ -239,7 +240,7 @@ async def test_a_forced_output_is_shown_with_its_request() -> None:
     class Found(BaseModel):
         place: str
 
-    model = Recorder("I found it.", use("__finish__", place="the yard"))
+    model = Recorder("I found it.", "In the yard.", use("__finish__", place="the yard"))
     who = Agent(name="finder", system_prompt="Find it.", output_schema=Found, model="scripted")
     async with LocalExecutor(store=MemoryStateStore(), model=model.adapter()) as executor:
         await run(executor, who)
@@ -247,7 +248,9 @@ async def test_a_forced_output_is_shown_with_its_request() -> None:
             found = await executor.sessions.get_context(S, step)
             assert found.request == sent_by(request)
             assert [message.content for message in found.messages] == [m.content for m in request.messages[1:]]
-    assert model.requests[1].tool_choice == "__finish__" and model.requests[1].messages[-1].content == FINISH_NUDGE
+    assert [request.tool_choice for request in model.requests] == ["auto", "auto", "__finish__"]
+    assert [len(request.messages) - len(request.lasting) for request in model.requests] == [0, 1, 1]
+    assert model.requests[1].messages[-1].content == model.requests[2].messages[-1].content == FINISH_NUDGE
 
 
 async def test_an_agent_from_a_factory_keeps_its_head_in_the_session() -> None:

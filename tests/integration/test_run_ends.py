@@ -9,6 +9,7 @@ from tests.support_notes import GOOD, Answer, Notes, note
 from tests.support_run import Text, World, a_tool, agent, call, calls, history, of_type, play, told, types
 
 from helix import ModelError, ScriptedModel, ToolContext, ToolError
+from helix.core.prompt import FINISH_NUDGE
 from helix.core.steps import ToolCallsStepResult
 
 
@@ -25,9 +26,25 @@ async def test_max_steps_with_output_forces_it_once(world: World) -> None:
     who = agent(tools=[note], state_schema=Notes, max_steps=1, output_schema=Answer)
     _, result, _ = await play(world.executor(model), who)
     assert result.output == Answer(**GOOD) and [r.tool_choice for r in model.requests] == ["auto", "__finish__"]
+    assert model.requests[0].messages[-1].content == "go", "a question is not followed by a request to finish"
     stubborn = world.executor([calls(call("note", text="x"))] * 3)
     _, result, _ = await play(stubborn, who)
     assert (result.status, result.error_code, result.steps) == ("failed", "max_steps", 2)
+
+
+async def test_the_last_step_reminds_the_model_to_finish(world: World) -> None:
+    """The output is forced only if the reminder did not help. No run takes more steps than max_steps and one."""
+    who = agent(tools=[note], state_schema=Notes, max_steps=3, output_schema=Answer)
+    noted, done = calls(call("note", text="x")), calls(call("__finish__", **GOOD))
+    obedient, stubborn = ScriptedModel([noted, noted, done]), ScriptedModel([noted, noted, noted, done])
+    for model, choices in ((obedient, ["auto"] * 3), (stubborn, ["auto"] * 3 + ["__finish__"])):
+        _, result, _ = await play(world.executor(model), who)
+        assert (result.output, result.steps) == (Answer(**GOOD), len(choices))
+        assert [r.tool_choice for r in model.requests] == choices
+        nudged = [r.messages[-1].content == FINISH_NUDGE for r in model.requests]
+        assert nudged == [False, False, True, True][: len(choices)]
+    _, result, _ = await play(world.executor([noted] * 9), who)
+    assert (result.status, result.error_code, result.steps) == ("failed", "max_steps", 4)
 
 
 async def test_text_in_the_last_step_is_an_end(world: World) -> None:

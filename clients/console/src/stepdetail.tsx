@@ -14,7 +14,7 @@ import { link } from "./route.ts";
 import type { OpenSession } from "./session.ts";
 import { StepState } from "./statediff.tsx";
 import { type Attempt, type CallSpan, ownTime, partsOf, rangeOf, type StepSpan } from "./timeline.ts";
-import type { Row } from "./tracerows.ts";
+import { lossWords, type Row } from "./tracerows.ts";
 import { bare } from "./tracetree.tsx";
 import { chunkOf, type StreamMessage } from "./wire.ts";
 
@@ -187,6 +187,12 @@ function AttemptDetail({ attempt, several }: { attempt: Attempt; several: boolea
           </Fact>
         )}
         {usage !== null && usage.cost_micros > 0 && <Fact name="Cost">{money(usage.cost_micros)}</Fact>}
+        {attempt.lost !== null && (
+          <Fact name="Lost cache">
+            {usage !== null && `${usage.lost_tokens.toLocaleString("en")} tokens: `}
+            {lossWords(attempt.lost)}
+          </Fact>
+        )}
       </dl>
       {gone && (
         <p class="span-why">

@@ -22,6 +22,8 @@ export interface Attempt {
   text: string;
   usage: Usage | null;
   model: string | null;
+  /** Why the provider's cache lost its prompt. */
+  lost: string | null;
   /** Of the run that made it. */
   runId: string;
 }
@@ -197,7 +199,7 @@ export class Timeline {
         const step = this.#step(run, session, chunk);
         const attempt = this.#attempt(step, chunk, at);
         const cost = (chunk.usage?.cost_micros ?? 0) - (attempt.usage?.cost_micros ?? 0);
-        Object.assign(attempt, { to: at, state: "committed", usage: chunk.usage, model: chunk.model });
+        Object.assign(attempt, { to: at, state: "committed", usage: chunk.usage, model: chunk.model, lost: chunk.lost_cache ?? null });
         run.sums.cost += cost;
         this.#note(step, attempt.from, at, cost, 0);
         return;
@@ -341,7 +343,7 @@ export class Timeline {
     const known = step.attempts.find((one) => one.attempt === chunk.attempt && one.runId === chunk.run_id);
     if (known !== undefined) return known;
     const made: Attempt = {
-      ...{ attempt: chunk.attempt, from: Math.max(run.from, this.#heard.get(step.session) ?? (step.above === undefined ? run.from : at)), to: at, first: 0, state: "open" as const, why: null, text: "", usage: null, model: null },
+      ...{ attempt: chunk.attempt, from: Math.max(run.from, this.#heard.get(step.session) ?? (step.above === undefined ? run.from : at)), to: at, first: 0, state: "open" as const, why: null, text: "", usage: null, model: null, lost: null },
       runId: chunk.run_id,
     };
     step.attempts.push(made);

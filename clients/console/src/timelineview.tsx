@@ -162,7 +162,7 @@ interface ToolbarGiven {
 function Toolbar({ history, version, filter, rows, onZoom, children: foldAll }: ToolbarGiven) {
   const { timeline } = history;
   const steps = useMemo(() => everything(timeline.runs.flatMap((run) => run.steps)), [timeline, version]);
-  const { problems, tools } = useMemo(() => countsOf(steps), [steps]);
+  const { problems, lost, tools } = useMemo(() => countsOf(steps), [steps]);
   const roots = timeline.runs.flatMap((run) => run.steps);
   const fitting = isAll(filter) ? roots.length : roots.filter(stepTest(roots, filter)).length;
   const reading = history.reading.value;
@@ -176,6 +176,7 @@ function Toolbar({ history, version, filter, rows, onZoom, children: foldAll }: 
       <div class="filters" role="group" aria-label="Show">
         {chip("all", "All", "All steps")}
         {chip("errors", `Errors ${problems.toLocaleString("en")}`, "Steps with a failed call or a discarded attempt", problems > 0 || filter.which === "errors")}
+        {(lost > 0 || filter.which === "lost") && chip("lost", `Lost caches ${lost.toLocaleString("en")}`, "Steps whose prompt the provider's cache should have had")}
         {chip("slow", "Slow", "The slowest 5 % of the steps")}
         {chip("expensive", "Expensive", "The most expensive 5 % of the steps")}
         {(tools.size > 0 || filter.tool !== "") && (

@@ -19,7 +19,7 @@ export interface Gap {
   to: number | undefined;
 }
 
-export const WHICH = ["all", "errors", "slow", "expensive"] as const;
+export const WHICH = ["all", "errors", "lost", "slow", "expensive"] as const;
 export interface Filter {
   which: (typeof WHICH)[number];
   /** The name of the tool or sub-agent that a step calls. Empty: any. */
@@ -51,6 +51,7 @@ export function stepTest(steps: readonly StepSpan[], { which, tool, text }: Filt
   const words = text.toLowerCase().split(/\s+/).filter((word) => word !== "");
   const tests: Test[] = [];
   if (which === "errors") tests.push((step) => step.problems > 0);
+  else if (which === "lost") tests.push(lostCache);
   else if (which !== "all") tests.push(among(steps, which === "slow" ? lasted : (step) => step.cost));
   if (tool !== "") tests.push(within((step) => step.calls.some((call) => call.name === tool)));
   if (words.length > 0) tests.push(within((step) => hasWords(step, words)));
@@ -75,6 +76,21 @@ function hasWords(step: StepSpan, words: readonly string[]): boolean {
   return words.every((word) => all.includes(word));
 }
 
+const LOSSES: Record<string, string> = {
+  model: "the model changed",
+  tools: "the tools changed",
+  system_prompt: "the system prompt changed",
+  settings: "the settings or the tool choice changed",
+  history: "the history that the model is shown changed",
+  expired: "its lifetime was over",
+  provider: "the provider did not have it",
+};
+/** Why a cache was lost, in words. */
+export const lossWords = (reason: string): string => LOSSES[reason] ?? reason;
+
+/** Whether the step, or one below it, lost its prompt from the provider's cache. */
+export const lostCache = (step: StepSpan): boolean => step.attempts.some(({ lost }) => lost !== null) || step.below.some(lostCache);
+
 export const lasted = (step: StepSpan): number => {
   const [from, to] = rangeOf(step, step.run.to);
   return to - from;
@@ -82,18 +98,20 @@ export const lasted = (step: StepSpan): number => {
 
 interface Counts {
   problems: number;
+  lost: number;
   tools: Map<string, number>;
 }
 
-/** How many steps have a problem, and how many calls each tool has. */
+/** How many steps have a problem, how many lost their cache, and how many calls each tool has. */
 export function countsOf(steps: readonly StepSpan[]): Counts {
   const tools = new Map<string, number>();
-  let problems = 0;
+  let [problems, lost] = [0, 0];
   for (const step of steps) {
     if (step.problems > 0) problems++;
+    if (step.attempts.some((one) => one.lost !== null)) lost++;
     for (const call of step.calls) tools.set(call.name, (tools.get(call.name) ?? 0) + 1);
   }
-  return { problems, tools };
+  return { problems, lost, tools };
 }
 
 export function rowsOf(timeline: Timeline, filter: Filter, folds: Folds): Row[] {

@@ -4,7 +4,7 @@ import { clock, contextWords, count, money, seconds, tokens } from "./format.ts"
 import { Lane } from "./lanes.tsx";
 import { Icon, Status, Text } from "./pieces.tsx";
 import type { Attempt, CallSpan, RunSpan, StepSpan } from "./timeline.ts";
-import { type Gap, lasted, type Row, parentOf, together } from "./tracerows.ts";
+import { type Gap, lasted, lossWords, lostCache, type Row, parentOf, together } from "./tracerows.ts";
 import { windowOf, type Zoom } from "./zoom.tsx";
 
 /** Rows that are drawn above and below those on the screen. */
@@ -254,6 +254,7 @@ function StepName({ step, level, unfolded }: { step: StepSpan; level: number; un
         </small>
       )}
       {attempts > 1 && <span class="tag warn">↻ {attempts} attempts</span>}
+      {!unfolded && lostCache(step) && <span class="tag warn">cache lost</span>}
       {most > 1 && (
         <span class="tag" title={`${most} calls at the same time`}>
           ∥ {most}
@@ -278,6 +279,11 @@ function AttemptName({ attempt, several }: { attempt: Attempt; several: boolean 
         </small>
       )}
       {gone && <span class="tag bad">discarded</span>}
+      {attempt.lost !== null && (
+        <span class="tag warn" title={lossWords(attempt.lost)}>
+          cache lost
+        </span>
+      )}
       <small class="cut">
         {[
           ...(attempt.usage === null ? [] : [tokens(attempt.usage)]),

@@ -1036,6 +1036,10 @@ export interface StepCommittedChunk {
    */
   attempt: number;
   /**
+   * Why the provider's cache lost the prompt (`core.lost_caches.LostCache`). None if it did not, or as for `model`.
+   */
+  lost_cache: string | null;
+  /**
    * The model that answered. None if the sequencer wrote the chunk on behalf of a worker that died.
    */
   model: string | null;
@@ -1093,6 +1097,10 @@ export interface Usage {
    */
   cost_micros: number;
   /**
+   * The prompt tokens that the provider's cache should have had, and that were not read from it (`core.lost_caches`).
+   */
+  lost_tokens: number;
+  /**
    * Whether all prices were known.
    */
   priced: boolean;
@@ -1108,6 +1116,10 @@ export interface Usage {
    * The number of calls that may have used more than was reported, because they were cut off or their answer had no usage.
    */
   unknown_calls: number;
+  /**
+   * The prompt tokens that the provider wrote to its cache. 0 if it does not report them.
+   */
+  written_tokens: number;
 }
 /**
  * A request to remove everything that this step and attempt displayed.
@@ -1176,7 +1188,7 @@ export interface StreamResyncChunk {
    */
   attempt: number;
   /**
-   * The checkpoint to reload, written by the claim of the run that rewound the session. None if chunks were lost: reload the session's latest checkpoint.
+   * The checkpoint to reload, of the run that rewound the session. None if chunks were lost: reload the latest one.
    */
   checkpoint_id: string | null;
   /**
@@ -1184,7 +1196,7 @@ export interface StreamResyncChunk {
    */
   from_sequence: number;
   /**
-   * `chunks were lost`, `messages have expired`, or the mode of the run that rewound the session (`core.status.ClaimMode`).
+   * `chunks were lost`, `messages have expired`, or the `core.status.ClaimMode` of the run that rewound the session.
    */
   reason: string;
   /**
@@ -4136,6 +4148,10 @@ export interface RequestHead {
     [k: string]: unknown;
   } | null;
   /**
+   * The texts of the messages at the end of the request that are not part of the history, in their order: the agent's reminders, and the request to finish.
+   */
+  reminders: string[];
+  /**
    * The settings that differ from the defaults of `LLMConfig`, without the model, retries and timeouts. Provider options that may be secrets have the value `(not stored)`.
    */
   settings: {
@@ -6386,6 +6402,7 @@ export const DEFAULTS: {
       "warnings": []
     },
     "step_committed": {
+      "lost_cache": null,
       "model": null,
       "stop_reason": null,
       "usage": null
@@ -6435,9 +6452,11 @@ export const DEFAULTS: {
     "calls": 0,
     "completion_tokens": 0,
     "cost_micros": 0,
+    "lost_tokens": 0,
     "priced": true,
     "prompt_tokens": 0,
     "reasoning_tokens": 0,
-    "unknown_calls": 0
+    "unknown_calls": 0,
+    "written_tokens": 0
   }
 };

@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from helix.core.questions import ask_user as ask_user
     from helix.core.registry import AgentRegistry as AgentRegistry
     from helix.core.registry import default_registry as default_registry
+    from helix.core.reminders import ReminderContext as ReminderContext
     from helix.core.routes import Route as Route
     from helix.core.routes import RouteOption as RouteOption
     from helix.core.server_tools import CodeExecution as CodeExecution
@@ -136,6 +137,7 @@ _NAMES = LazyNames(
         "helix.core.partial_output": "OutputDiscarded OutputItem",
         "helix.core.questions": "Question ask_user",
         "helix.core.registry": "AgentRegistry default_registry",
+        "helix.core.reminders": "ReminderContext",
         "helix.core.routes": "Route RouteOption",
         "helix.core.server_tools": "CodeExecution FileSearch RemoteMcp WebSearch",
         "helix.core.tools": "FINISH_TOOL_NAME SUBAGENT_TOOL_PREFIX Tool create_finish_tool create_sub_agent_tool "

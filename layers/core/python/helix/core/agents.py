@@ -23,6 +23,7 @@ from helix.core.handoffs import Handoff, handoff_tools
 from helix.core.hooks import Hooks
 from helix.core.json import MAX_STATE_BYTES, JsonObject, check_json, dumps
 from helix.core.output_checks import OutputCheck, check_of
+from helix.core.reminders import Reminder, check_reminders
 from helix.core.resources import DEFAULT_PROFILE, ResourceConfig
 from helix.core.routes import Route
 from helix.core.signatures import parameters_of
@@ -46,6 +47,9 @@ class Agent(Generic[StateT, OutputT]):
     system_prompt: str | Callable[[Any], str] = ""
     """The system prompt: a string, or a pure function of the custom state. Helix calls the function before every model
     call and never stores its result. Only function agents may leave the prompt empty."""
+    reminders: Sequence[Reminder] = ()
+    """What the model is told at the end of each request, because it changes from call to call: up to 8 texts of at most
+    8,000 characters, or functions of a `ReminderContext` that return one or None. They are not part of the history."""
     description: str = ""
     """A description of the agent for listings. A sub-agent tool without its own description uses this one."""
     examples: Sequence[str] = ()
@@ -136,6 +140,9 @@ class Agent(Generic[StateT, OutputT]):
             require(isinstance(config, LLMConfig) or is_plain_function(config), owner, "llm_config", problem)
         else:
             require(isinstance(self.function, Tool), owner, "function", "must be a tool: use AgentClient().agent(...)")
+        object.__setattr__(self, "reminders", check_reminders(self.reminders, owner))
+        problem = "a function agent calls no model"
+        require(not self.reminders or self.function is None, owner, "reminders", problem)
         steps, retries = self.max_steps, self.max_completion_retries
         valid = steps is None or (is_int(steps) and steps >= 1)
         require(valid, owner, "max_steps", "must be at least 1, or None for no limit")
@@ -344,6 +351,8 @@ class Agent(Generic[StateT, OutputT]):
         }
         if self.guards:
             reported["guards"] = [guard.name for guard in self.guards]
+        if self.reminders:
+            reported["reminders"] = [one if isinstance(one, str) else "<function>" for one in self.reminders]
         if self.handoffs:
             targets = (tool.agent for tool in self.tools if tool.kind == "handoff")
             reported["handoffs"] = [target.fingerprint() for target in targets if target is not None]

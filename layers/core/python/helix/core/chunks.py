@@ -258,6 +258,8 @@ class StepCommittedChunk(ChunkBase):
     """Tokens and cost of the answer. None as for `model`."""
     stop_reason: str | None = None
     """Why the model stopped (`core.steps.StopReason`). None as for `model`, or if the adapter gave none."""
+    lost_cache: str | None = None
+    """Why the provider's cache lost the prompt (`core.lost_caches.LostCache`). None if it did not, or as for `model`."""
 
 
 class StepDiscardedChunk(ChunkBase):
@@ -279,11 +281,9 @@ class StreamResyncChunk(ChunkBase):
     type: Literal["stream_resync"] = "stream_resync"
     """The tag of this chunk on the wire."""
     reason: str
-    """`chunks were lost`, `messages have expired`, or the mode of the run that rewound the session
-    (`core.status.ClaimMode`)."""
+    """`chunks were lost`, `messages have expired`, or the `core.status.ClaimMode` of the run that rewound the session."""
     checkpoint_id: str | None = None
-    """The checkpoint to reload, written by the claim of the run that rewound the session. None if chunks were lost:
-    reload the session's latest checkpoint."""
+    """The checkpoint to reload, of the run that rewound the session. None if chunks were lost: reload the latest one."""
     from_sequence: int = 0
     """The last sequence before the run that rewound the session, or before the first chunk after a gap."""
 

@@ -26,6 +26,8 @@ FIELDS = (
     "reasoning_tokens",
     "cached_tokens",
     "unknown_calls",
+    "written_tokens",
+    "lost_tokens",
 )
 HERE = "~"
 REMEMBERED = 256

@@ -15,6 +15,7 @@ from helix.core.elsewhere import Elsewhere
 from helix.core.errors import damaged_row
 from helix.core.json import JsonObject, JsonValue
 from helix.core.lineage import find_spans
+from helix.core.lost_caches import LostCache
 from helix.core.messages import (
     AnyMessage,
     AskedQuestion,
@@ -131,6 +132,9 @@ class AssistantRow(Stored):
     output. Empty without guards."""
     usage: StoredUsage = Usage()
     """The usage of the model call, including failed attempts. Zero for a cached answer."""
+    lost_cache: AsStored[LostCache] | None = None
+    """The reason why the provider's cache did not have the prompt, `usage.lost_tokens` of it. None if it had it, or if
+    nothing was expected (`core.lost_caches`)."""
     created_at: float = 0
     """The time at which the answer was stored (Unix seconds)."""
 
@@ -305,6 +309,7 @@ def message_of(entry: AnyEntry, lineage: int, index: int) -> UserMessage | Assis
                 | ({"cached": True} if entry.cached else {})
                 | ({"without_reasoning": True} if entry.without_reasoning else {})
                 | ({"phase": entry.phase} if entry.phase else {})
+                | ({"lost_cache": entry.lost_cache} if entry.lost_cache else {})
                 | ({"agent": entry.agent} if entry.agent else {})
                 | ({"handoff": entry.handoff} if entry.handoff else {})
                 | _shown(entry.verdicts),

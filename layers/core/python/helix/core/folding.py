@@ -40,6 +40,8 @@ class Next:
     explains the end."""
     forced: bool = False
     """Whether the next answer must be the output."""
+    reminded: bool = False
+    """Whether the next request asks for the output, without forcing it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,7 @@ def fold_step(
             run_steps=session.run_steps,
             misses=session.misses,
             max_steps=max_steps,
+            reminded=session.reminded,
         ),
         messages=[message_of(entry, session.lineage, base + n) for n, entry in enumerate(entries)],
         calls=merged.calls,
@@ -168,9 +171,11 @@ def decide_next(
     run_steps: int,
     misses: int,
     max_steps: int | None,
+    reminded: bool = False,
 ) -> Next:
     """Decide the next move. Checks, in this order: fatal tools, outputs, missed outputs, `stop_when` and `max_steps`.
-    After a handoff, no output is missing, and none is forced."""
+    After a handoff, no output is missing, and none is forced. `reminded`: the request of this answer asked for the
+    output."""
     for row in calls:
         if row.fatal:
             message = f"tool {row.tool_name!r}: {call_error(row)}"
@@ -187,11 +192,12 @@ def decide_next(
         failed = [row for row in calls if row.tool_name == FINISH_TOOL_NAME and not row.success]
         reason = f": {call_error(failed[0])}" if failed else ""
         code, message = why_refused(answer) or ("invalid_output", f"the model gave no valid output{reason}")
-        return missing(agent, misses, code, message)
+        return missing(agent, misses, code, message, last=reminded or is_out(run_steps, max_steps))
     stopped = _stop_when(agent, answer)
     if stopped is not None:
         return stopped
-    return limit(run_steps, misses, max_steps, forces=agent.output_schema is not None and not answer.handoff)
+    forces = agent.output_schema is not None and not answer.handoff
+    return limit(run_steps, misses, max_steps, forces=forces, reminded=reminded)
 
 
 def missed(agent: AnyAgent, answer: AssistantRow) -> bool:
@@ -201,11 +207,20 @@ def missed(agent: AnyAgent, answer: AssistantRow) -> bool:
     return answer.finish is None and any(call.name == FINISH_TOOL_NAME for call in answer.tool_calls)
 
 
-def missing(agent: AnyAgent, misses: int, code: str, message: str) -> Next:
-    """Return the move after a missed output: ask again, or fail if no retries are left."""
+def missing(agent: AnyAgent, misses: int, code: str, message: str, *, last: bool) -> Next:
+    """Return the move after a missed output: ask again, or fail if no retries are left. The output is forced in the
+    last retry, and if `last`: the model was reminded already, or its steps have run out."""
     if misses > agent.max_completion_retries:
         return Next("failed", error=ErrorInfo(code=code, message=f"after {misses} tries: {message}"))
-    return Next("continue", forced=agent.finish_tool is not None)
+    if agent.finish_tool is None:
+        return Next("continue")
+    forced = last or misses == agent.max_completion_retries
+    return Next("continue", forced=forced, reminded=not forced)
+
+
+def is_out(run_steps: int, max_steps: int | None) -> bool:
+    """Return whether the run has taken all of its regular steps."""
+    return max_steps is not None and run_steps >= max_steps
 
 
 def why_refused(answer: AssistantRow) -> tuple[str, str] | None:
@@ -214,11 +229,13 @@ def why_refused(answer: AssistantRow) -> tuple[str, str] | None:
     return None if refused is None else (BLOCKED, describe_change(refused))
 
 
-def limit(run_steps: int, misses: int, max_steps: int | None, *, forces: bool) -> Next:
-    """Apply `max_steps`. `forces`: the agent has an output schema and gets one forced attempt at the output; any other
-    run fails."""
-    if max_steps is None or run_steps < max_steps:
-        return Next("continue")
+def limit(run_steps: int, misses: int, max_steps: int | None, *, forces: bool, reminded: bool = False) -> Next:
+    """Apply `max_steps`. `forces`: the agent has an output schema. It is reminded to finish in the last step, and gets one
+    forced attempt at the output after it; any other run fails. `reminded`: it was reminded, and did not finish."""
+    if not is_out(run_steps, max_steps):
+        is_last = max_steps is not None and run_steps + 1 == max_steps
+        return Next("continue", forced=forces and reminded, reminded=forces and not reminded and is_last)
+    assert max_steps is not None
     if forces and run_steps <= max_steps + misses:
         return Next("continue", forced=True)
     error = ErrorInfo(

@@ -21,6 +21,7 @@ MAX_TOKENS, TEMPERATURE = "gen_ai.request.max_tokens", "gen_ai.request.temperatu
 FINISH_REASONS, FIRST_CHUNK = "gen_ai.response.finish_reasons", "gen_ai.response.time_to_first_chunk"
 INPUT_TOKENS, OUTPUT_TOKENS = "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"
 CACHE_READ, REASONING = "gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.reasoning.output_tokens"
+CACHE_WRITE = "gen_ai.usage.cache_creation.input_tokens"
 TOOL_NAME, TOOL_CALL, TOOL_TYPE = "gen_ai.tool.name", "gen_ai.tool.call.id", "gen_ai.tool.type"
 ARGUMENTS, RESULT = "gen_ai.tool.call.arguments", "gen_ai.tool.call.result"
 INSTRUCTIONS = "gen_ai.system_instructions"
@@ -63,6 +64,8 @@ def usage_attributes(usage: Usage) -> dict[str, int | float]:
     reported: dict[str, int | float] = {INPUT_TOKENS: usage.prompt_tokens, OUTPUT_TOKENS: usage.completion_tokens}
     if usage.cached_tokens:
         reported[CACHE_READ] = usage.cached_tokens
+    if usage.written_tokens:
+        reported[CACHE_WRITE] = usage.written_tokens
     if usage.reasoning_tokens:
         reported[REASONING] = usage.reasoning_tokens
     return {**reported, COST: usage.cost_usd}

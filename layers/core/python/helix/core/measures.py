@@ -43,6 +43,8 @@ UNITS: Mapping[str, Unit] = {
     "CacheHits": "Count",
     "CacheMisses": "Count",
     "CacheSavedUsd": "None",
+    # the provider's prompt cache
+    "PromptCacheLosses": "Count",
     # gauges, recorded once a minute while the stage is active
     "QueueDepth": "Count",
     "RunsActive": "Count",

@@ -84,6 +84,15 @@ def is_cut(message: AnyMessage) -> bool:
     return isinstance(message, AssistantMessage) and message.metadata.get("stop_reason") == StopReason.INTERRUPTED
 
 
+def request_end(messages: Sequence[AnyMessage], reminder: str, *, finish: bool) -> list[UserMessage]:
+    """Return the messages that follow the history in one request and are not stored: the agent's reminder, and a request
+    to finish, unless the last message is a user's."""
+    texts = [reminder] if reminder else []
+    if finish and messages and messages[-1].role in ("assistant", "tool"):
+        texts.append(FINISH_NUDGE)
+    return [UserMessage(content=text) for text in texts]
+
+
 def with_nudge(messages: list[AnyMessage]) -> list[AnyMessage]:
     """Return the messages with a request to finish, unless the last one is a user's."""
     if messages and messages[-1].role in ("assistant", "tool"):

@@ -60,6 +60,9 @@ class RequestHead(Record):
 
     system_prompt: str = ""
     """The system prompt. Empty if none was sent."""
+    reminders: list[str] = Field(default_factory=list)
+    """The texts of the messages at the end of the request that are not part of the history, in their order: the agent's
+    reminders, and the request to finish."""
     tools: list[HeadTool] = Field(default_factory=list)
     """The tools in the order in which they were sent."""
     tool_choice: str = "auto"

@@ -206,6 +206,8 @@ class SessionWork(Stored):
     """The number of missing or invalid outputs in the current run. `max_completion_retries` limits it."""
     forced: bool = False
     """Whether the next answer must be the output. The model then has to call `__finish__`."""
+    reminded: bool = False
+    """Whether the next request reminds the model to finish, without forcing it."""
     tools: list[str] = Field(default_factory=list)
     """The names of the tools that the model has called in any run, at most 30, in the order of their first call."""
     open: OpenStep | None = None

@@ -18,6 +18,11 @@ class Usage(Record, frozen=True):
     """The answer tokens spent on reasoning."""
     cached_tokens: int = Field(default=0, ge=0)
     """The prompt tokens that the provider read from its cache."""
+    written_tokens: int = Field(default=0, ge=0)
+    """The prompt tokens that the provider wrote to its cache. 0 if it does not report them."""
+    lost_tokens: int = Field(default=0, ge=0)
+    """The prompt tokens that the provider's cache should have had, and that were not read from it
+    (`core.lost_caches`)."""
     cost_micros: int = Field(default=0, ge=0)
     """The cost in millionths of a US dollar. A call without a known price adds 0."""
     calls: int = Field(default=0, ge=0)
@@ -48,6 +53,8 @@ class Usage(Record, frozen=True):
             completion_tokens=self.completion_tokens + other.completion_tokens,
             reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
             cached_tokens=self.cached_tokens + other.cached_tokens,
+            written_tokens=self.written_tokens + other.written_tokens,
+            lost_tokens=self.lost_tokens + other.lost_tokens,
             cost_micros=self.cost_micros + other.cost_micros,
             calls=self.calls + other.calls,
             unknown_calls=self.unknown_calls + other.unknown_calls,

@@ -11,6 +11,7 @@
 | `RunQueued` | `run_queued` | | `QueueDepth` | |
 | `RunAdmitted` | | | `QueueWait` | queue wait |
 | `CacheAsked` | | | `CacheHits`, `CacheMisses` | |
+| `CacheLost` | | | `PromptCacheLosses` | |
 | `BudgetRefused` | | | `BudgetRefusals` | |
 | `MessageWaits` | `message_queued` | | | |
 | `ContextChanged` | `context_changed` | | | |
@@ -147,6 +148,14 @@ class CacheAsked:
     """The model that the request names."""
     saved_micros: int | None
     """The cost of the cached call in micro-dollars, which the hit saves. None: the lookup was a miss."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheLost:
+    """A prompt that was not read from the provider's cache, although the cache should have had it."""
+
+    row: AssistantRow
+    """The staged answer. It has the reason and the number of tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,7 +372,7 @@ class RunCounted:
 
 Fact = (
     RunStarted | RunClaimed | RunBegan | MessagesAdded | StepFolded | CommitsMissed | RunQueued | RunAdmitted
-    | CacheAsked | BudgetRefused | ContextChanged | MessageWaits | ModelAsked | AnswerPart | TryFailed | AnswerWithheld
+    | CacheAsked | CacheLost | BudgetRefused | ContextChanged | MessageWaits | ModelAsked | AnswerPart | TryFailed | AnswerWithheld
     | ModelAnswered | ModelCallEnded | CallsRefused | StepStaged | CallWaits | CallReminded | ToolClaimed | ToolStarted
     | ToolEnded | CallDone | ChildBegan | ChildAttached | ChildEnded | RunEnded | RunFinished | RunCounted
 )  # fmt: skip

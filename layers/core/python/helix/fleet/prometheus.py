@@ -34,6 +34,8 @@ class ModelTotals:
     """The output tokens of all calls."""
     cost_micros: int
     """The cost in millionths of a US dollar."""
+    lost_tokens: int = 0
+    """The input tokens that the provider's prompt cache should have had, and that were not read from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +118,13 @@ class _Collector:
         limits = [([q.agent], q.limit) for q in f.queues if q.limit is not None]
         tokens = [([t.agent, t.model, "input"], t.input_tokens) for t in f.totals]
         tokens += [([t.agent, t.model, "output"], t.output_tokens) for t in f.totals]
+        lost = [([t.agent, t.model], t.lost_tokens) for t in f.totals]
         calls = [([t.agent, t.model], t.requests) for t in f.totals]
         cost = [([t.agent, t.model], t.cost_micros / 1_000_000) for t in f.totals]
         labelled: tuple[tuple[Any, str, str, list[str], Sequence[tuple[list[str], float]]], ...] = (
             (CounterMetricFamily, "llm_requests", "Model calls.", model, calls),
             (CounterMetricFamily, "llm_tokens", "Tokens of model calls, by direction.", [*model, "direction"], tokens),
+            (CounterMetricFamily, "llm_lost_cache_tokens", "Input tokens that prompt caches lost.", model, lost),
             (CounterMetricFamily, "llm_cost", "Cost of model calls in US dollars.", model, cost),
             (GaugeMetricFamily, "queue_depth", "Runs that wait for a slot.", agent, _of(f.queues, "depth")),
             (GaugeMetricFamily, "runs_active", "Runs that hold a slot.", agent, _of(f.queues, "active")),
@@ -160,7 +164,8 @@ async def stored_usage(store: StateStore) -> StoredUsage:
     for one in counts:
         if one.calls or one.tokens or one.micros:
             sums = found.setdefault((one.agent, one.model), Counter())
-            used = {"input_tokens": one.input, "output_tokens": one.output, "cost_micros": one.micros}
+            used = {"input_tokens": one.input, "output_tokens": one.output, "lost_tokens": one.lost}
+            used["cost_micros"] = one.micros
             sums.update({"requests": one.calls, **used})
     models = [ModelTotals(agent, model, **sums) for (agent, model), sums in sorted(found.items())]
     return StoredUsage(models, sum(one.runs for one in counts), sum(one.failed for one in counts))

@@ -221,6 +221,11 @@ class LLMGenerateInput:
     """The longest pause, in seconds, that this worker makes before an attempt. Instead of a longer one, the call ends
     with the error `PUT_OFF`, whose `retry_after_s` is the pause."""
 
+    @property
+    def lasting(self) -> Sequence[AnyMessage]:
+        """The messages without the `passing` ones."""
+        return self.messages[: len(self.messages) - self.passing]
+
 
 class LLMAdapter(Protocol):
     """The part of a language model adapter that a user has to implement. `BaseAdapter` declares what else the engine
@@ -262,7 +267,7 @@ class BaseAdapter(ABC):
     def unsupported(self, request: LLMGenerateInput, catalog: ModelCatalog | None) -> str | None:
         """Return the reason why no model of the request accepts the files of its last user message, or None. The engine
         calls this before it reserves money for the call. An unknown model is never refused."""
-        files = latest_files(request.messages)
+        files = latest_files(request.lasting)
         if not files or catalog is None:
             return None
         problems = [

@@ -46,13 +46,22 @@ class RequestHeads:
         self._stored: dict[str, None] = {}
         self._rows: WeakKeyDictionary[AnyAgent, dict[Hashable, HeadRow]] = WeakKeyDictionary()
 
-    def of(self, agent: AnyAgent, request: LLMGenerateInput, declared: Container[str] = ()) -> CallHead:
+    def of(
+        self,
+        agent: AnyAgent,
+        request: LLMGenerateInput,
+        declared: Container[str] = (),
+        reminders: Sequence[str] = (),
+    ) -> CallHead:
         """Return the head of the request. `declared`: the names of the tools that the run declared, which belong to the
-        session. Raises `InvalidInputError` for settings that are not JSON, which a function of the agent may return."""
+        session. `reminders`: the texts at the end of the request, which belong to the session if the agent has reminders.
+        Raises `InvalidInputError` for settings that are not JSON, which a function of the agent may return."""
         if agent.function is not None:
             return CallHead()
         fields, varying = _fields(request), _varying(agent)
         own = {name: fields.pop(name) for name in varying if name in fields}
+        if reminders:
+            (own if agent.reminders else fields)["reminders"] = [*reminders]
         known = [tool for tool in request.tools if tool.name not in declared or agent.find_tool(tool.name) is not None]
         if len(known) < len(request.tools):
             own["tools"] = _tools(request)["tools"]

@@ -54,6 +54,9 @@ class ModelCall:
     """The error message. None for an answer."""
     head: str = ""
     """The id of the request head that was sent. Empty if it is not known."""
+    lost_cache: str | None = None
+    """The reason why the provider's cache did not have the prompt (`core.lost_caches`). None if it did, or if nothing was
+    expected."""
     output_limit: int | None = None
     """The maximum number of tokens in the answer, if budgets set it. None if they did not."""
 
@@ -92,7 +95,7 @@ def _answers(rows: Sequence[Row]) -> list[AssistantRow]:
 
 
 def _answered(session: SessionRow, run: RunRow, row: AssistantRow) -> ModelCall:
-    return replace(_call(session, run, row), at=row.created_at)
+    return replace(_call(session, run, row), at=row.created_at, lost_cache=row.lost_cache)
 
 
 def _attempt(session: SessionRow, run: RunRow, row: AttemptRow) -> ModelCall:

@@ -61,6 +61,8 @@ class UsageCount:
     """The output tokens."""
     cached: int = 0
     """The input tokens that the provider read from its prompt cache."""
+    lost: int = 0
+    """The input tokens that the provider's prompt cache should have had, and that were not read from it."""
     micros: int = 0
     """The cost in millionths of a US dollar, excluding `unpriced` calls."""
     calls: int = 0
@@ -300,6 +302,7 @@ def _counters(shares: Iterable[Share], agent: str, tenant: str | None, at: float
             "input": usage.prompt_tokens,
             "output": usage.completion_tokens,
             "cached": usage.cached_tokens,
+            "lost": usage.lost_tokens,
             "micros": usage.cost_micros,
             "calls": usage.calls,
             "runs": share.runs,

@@ -15,6 +15,7 @@ from helix.core.entries import AnyEntry, AssistantRow, messages_of, parse_entry
 from helix.core.errors import InvalidInputError
 from helix.core.messages import AnyMessage, UserMessage
 from helix.core.prompt import note_cuts, show_changes, show_input, with_nudge
+from helix.core.request_heads import RequestHead
 from helix.core.row_keys import attempt_sort, message_sort, run_sort
 from helix.core.rows import AttemptRow, LineageRow
 from helix.core.session_row import SessionRow
@@ -62,13 +63,21 @@ async def read_context(
         head=(asked.head or None) if asked is not None else None,
         request=head,
         system_prompt=_present_prompt(agent) if head is None else head.system_prompt,
-        messages=with_nudge(shown) if head is not None and head.tool_choice == FINISH_TOOL_NAME else shown,
+        messages=shown if head is None else _with_end(shown, head),
         count=len(messages),
         hidden=hidden,
         cleared=[i for i, message in enumerate(messages[:cleared]) if i >= hidden and is_clearable(message)],
         summary=view.summary if view is not None else "",
         view=None if view is None else await _found(history, session, view),
     )
+
+
+def _with_end(shown: list[AnyMessage], head: RequestHead) -> list[AnyMessage]:
+    """Return the messages with those at the end of the request. Heads of earlier versions do not name the request to
+    finish."""
+    if not head.reminders and head.tool_choice == FINISH_TOOL_NAME:
+        return with_nudge(shown)
+    return [*shown, *(UserMessage(content=text) for text in head.reminders)]
 
 
 def _present_prompt(agent: AnyAgent | None) -> str | None:

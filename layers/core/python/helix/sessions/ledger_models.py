@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from helix.core.entries import CallRow
 from helix.core.ledger import NANOS, Line, total
+from helix.core.lost_caches import describe_loss
 from helix.core.run_row import RunRow
 from helix.core.usage import Usage
 from helix.core.usage_parts import AGENTS, ASSUMED
@@ -75,7 +76,7 @@ def _of_outcome(call: ModelCall) -> tuple[str, str]:
             if not call.usage.priced:
                 return "estimated", "the price of this model is not known: it counts as $0 here"
             details = {"lost": "paid and discarded", "failed": call.error or "no answer", "summary": SUMMARISED}
-            return "measured", details.get(call.outcome, "")
+            return "measured", details.get(call.outcome, describe_loss(call.lost_cache, call.usage))
         case _:
             if call.assumed_micros or call.assumed_tokens:
                 return "estimated", "its result is unknown: its reserved worst case counts as spent"

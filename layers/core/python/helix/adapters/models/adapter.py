@@ -84,7 +84,7 @@ class ModelAdapter(BaseAdapter):
         return package_of(model, config)
 
     def unsupported(self, request: LLMGenerateInput, catalog: ModelCatalog | None) -> str | None:
-        config, files = request.config, latest_files(request.messages)
+        config, files = request.config, latest_files(request.lasting)
         problems = [
             self._refused(model, config, files, info_of(model) if catalog is None else catalog.info(model))
             for model in ([config.model, *config.fallbacks] if files else ())

@@ -113,11 +113,12 @@ class _Turn:
 
     @classmethod
     def from_request(cls, request: LLMGenerateInput) -> _Turn:
-        start = max((i for i, m in enumerate(request.messages) if isinstance(m, UserMessage)), default=-1)
-        question = prose_of(request.messages[start].content or "") if start >= 0 else ""
-        before = sum(len(m.tool_calls) for m in request.messages if isinstance(m, AssistantMessage))
+        messages = request.lasting
+        start = max((i for i, m in enumerate(messages) if isinstance(m, UserMessage)), default=-1)
+        question = prose_of(messages[start].content or "") if start >= 0 else ""
+        before = sum(len(m.tool_calls) for m in messages if isinstance(m, AssistantMessage))
         turn = cls(question, Evidence(keywords(question)), request.tools, request.tool_choice, before)
-        turn._read_messages(request.messages[start + 1 :])
+        turn._read_messages(messages[start + 1 :])
         return turn
 
     def _read_messages(self, messages: Sequence[AnyMessage]) -> None:

@@ -94,7 +94,7 @@ class RequestFiles:
         """Read the bytes that the request contains. Raises `AttemptFailedError` if a file of the last user message
         cannot be sent to the model, if the bytes of a file are missing, or if their store does not respond. Raises
         `AccessDeniedError` if AWS denies this process the bytes."""
-        for file in latest_files(self._request.messages):
+        for file in latest_files(self._request.lasting):
             if (problem := refused(file, self._interface, self.info)) is not None:
                 raise AttemptFailedError(Failure(InvalidFileError.code, problem))
         needed: dict[str, FilePart] = {}

@@ -38,7 +38,7 @@ class FunctionModel(BaseAdapter):
         return None  # a program accepts all files, and reads none
 
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
-        result = self._answer(request.messages[-1], sum(isinstance(m, AssistantMessage) for m in request.messages))
+        result = self._answer(request.lasting[-1], sum(isinstance(m, AssistantMessage) for m in request.messages))
         if isinstance(result, ToolCallsStepResult):
             await notify(request.callbacks.on_tool_call, result.tool_calls[0])
         return result

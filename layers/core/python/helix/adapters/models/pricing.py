@@ -59,6 +59,7 @@ def usage_of(tokens: Tokens, dollars: float | None) -> Usage:
         completion_tokens=tokens.completion,
         reasoning_tokens=min(tokens.reasoning, tokens.completion),
         cached_tokens=min(tokens.cached, tokens.prompt),
+        written_tokens=min(tokens.written + tokens.written_1h, tokens.prompt),
         calls=1,
         unknown_calls=0 if tokens.prompt else 1,
         cost_micros=round((dollars or 0) * 1_000_000),

@@ -36,6 +36,7 @@ from helix.core.conversation.pieces import (
 from helix.core.files import FilePart
 from helix.core.handles import SessionState, SubSessionRef
 from helix.core.json import JsonObject, dumps
+from helix.core.lost_caches import WORDS as LOST
 from helix.core.messages import AnyMessage, AssistantMessage, Message
 from helix.core.request_fields import PAGE
 from helix.core.request_heads import RequestHead
@@ -243,6 +244,7 @@ def print_page(console: Console, page: Page, now: float) -> None:
             [_checkpoint(row) for row in page.checkpoints],
             "earlier checkpoints" if page.more_checkpoints else None,
         ),
+        "lost caches": ([*_lost_caches(page.messages)], None),
         "sub-agents": (
             [
                 (
@@ -256,7 +258,7 @@ def print_page(console: Console, page: Page, now: float) -> None:
         ),
     }
     for title, (lines, left_out) in sections.items():
-        if lines or title not in ("output", "sub-agents"):
+        if lines or title not in ("output", "lost caches", "sub-agents"):
             console.print(Text(f"\n{title}", "bold"))
         note = f"  … {left_out}: --all shows them" if left_out is not None else None
         if note is not None and title == "messages":
@@ -319,6 +321,12 @@ def _items(conversation: Conversation) -> Iterator[Line]:
                 yield ((f"attempt {step.attempt} of step {step.step} was discarded", "yellow"),)
             case _:
                 assert_never(piece)
+
+
+def _lost_caches(messages: Sequence[AnyMessage]) -> Iterator[Line]:
+    for message in messages:
+        if isinstance(message, AssistantMessage) and (reason := message.metadata.get("lost_cache")):
+            yield f"step {message.step}  ", (LOST.get(str(reason), str(reason)), "yellow")
 
 
 def _call(call: Call) -> Iterator[Line]:

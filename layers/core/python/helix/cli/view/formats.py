@@ -81,7 +81,9 @@ def change(operation: Mapping[str, Any]) -> str:
 
 def tokens(usage: Usage) -> str:
     text = f"{usage.prompt_tokens:,} + {usage.completion_tokens:,} tokens"
-    return f"{text} ({usage.cached_tokens:,} cached)" if usage.cached_tokens else text
+    parts = {"cached": usage.cached_tokens, "lost from a cache": usage.lost_tokens}
+    of = ", ".join(f"{number:,} {what}" for what, number in parts.items() if number)
+    return f"{text} ({of})" if of else text
 
 
 def cost(usage: Usage, *, imaginary: bool = False) -> str:

@@ -114,6 +114,7 @@ def session_of(attempt: Attempt) -> SessionRow:
         run_steps=0,
         misses=0,
         forced=False,
+        reminded=False,
         usage=old.usage + used,
         run_usage=used,
         run_parts=with_calls({}, calls),

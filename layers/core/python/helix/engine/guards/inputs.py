@@ -42,9 +42,9 @@ async def ask_guarded(run: RunContext, session: SessionRow, request: LLMGenerate
     assert claim is not None
     if claim.summary:  # it repeats the conversation, which the step after it shows again
         return await ask_model(run, session, request)
-    before = _repeated(request.messages)
+    before = _repeated(request.lasting)
     if not before.verdicts:
-        before = await _judge_inputs(run, request.messages, [g for g in run.agent.guards if g.when == "before"])
+        before = await _judge_inputs(run, request.lasting, [g for g in run.agent.guards if g.when == "before"])
     if (ending := first_ending(before.verdicts)) is not None:
         unasked = TextStepResult(content="", usage=before.usage)
         return ModelAnswer(unasked, None, before.verdicts, failed_plan(ending, stores_answer=True))
@@ -53,7 +53,7 @@ async def ask_guarded(run: RunContext, session: SessionRow, request: LLMGenerate
         request = replace(request, messages=shown)
     held = is_held(run)
     guards = [g for g in run.agent.guards if g.when == "beside"]
-    beside = asyncio.ensure_future(_judge_inputs(run, request.messages, guards))
+    beside = asyncio.ensure_future(_judge_inputs(run, request.lasting, guards))
     try:
         answer = await ask_model(run, session, request, held=held)
         late = await beside if answer.stop is None else _Inputs()

@@ -286,7 +286,7 @@ def _fold(stream: RunStream, row: CheckpointRow, delivered: Sequence[AnyChunk] =
 
 def _commit(stream: RunStream, row: AssistantRow) -> None:
     """Mark the step's text as final. The log keeps the mark once per attempt."""
-    chunk = StepCommittedChunk(model=row.model, usage=row.usage, stop_reason=row.stop_reason)
+    chunk = StepCommittedChunk(model=row.model, usage=row.usage, stop_reason=row.stop_reason, lost_cache=row.lost_cache)
     stream.put(Writer("attempt", row.step, row.attempt), [*_verdicts(row), chunk], boundary=COMMITTED)
 
 

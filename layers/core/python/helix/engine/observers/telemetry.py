@@ -61,6 +61,9 @@ def record_metrics(run: RunContext, fact: facts.Fact) -> None:
         case facts.CacheAsked(model, saved):
             hit = {"CacheMisses": 1.0} if saved is None else {"CacheHits": 1.0, "CacheSavedUsd": saved / 1_000_000}
             _record(run, hit, {"model": model})
+        case facts.CacheLost(row):
+            details: Details = {"reason": row.lost_cache or "", "tokens": row.usage.lost_tokens, "step": row.step}
+            _record(run, {"PromptCacheLosses": 1}, details | {"model": row.model or ""})
         case facts.BudgetRefused(budget):
             _record(run, {"BudgetRefusals": 1}, {"budget": budget})
         case facts.RunCounted(ended):

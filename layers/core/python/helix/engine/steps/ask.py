@@ -26,12 +26,13 @@ from helix.core.errors import (
 from helix.core.estimating import estimate_request
 from helix.core.folding import Fold
 from helix.core.json import JsonObject, text_of
+from helix.core.lost_caches import LostCache
 from helix.core.messages import AnyMessage, UserMessage
 from helix.core.planning import StepProcessingPlan
 from helix.core.prompt import (
-    FINISH_NUDGE,
     build_effective_tools,
     build_messages_for_llm,
+    request_end,
     resolve_system_prompt,
     show_changes,
 )
@@ -63,6 +64,7 @@ from helix.engine.money.reservations import budget_level
 from helix.engine.observers import record, show
 from helix.engine.observers.telemetry import within_chat
 from helix.engine.steps.cached import find_cached, remember
+from helix.engine.steps.reminders import remind
 from helix.engine.steps.streamed import THROTTLED, AnswerStream
 from helix.engine.steps.summary import summary_request
 from helix.engine.steps.views import Prepared, plan_view
@@ -164,11 +166,13 @@ class ModelAnswer:
     """The plan of the step that guards and output checks allow. None: the answer has not been planned yet."""
     partial: str = ""
     """The text that readers had when the stop came. Empty without a stop."""
+    lost_cache: LostCache | None = None
+    """The reason why the provider's cache did not have the prompt. None if it did, or if nothing was expected."""
 
 
 def reads_state(agent: AnyAgent) -> bool:
     """Return whether a request depends on the custom state."""
-    return callable(agent.system_prompt) or callable(agent.llm_config)
+    return callable(agent.system_prompt) or callable(agent.llm_config) or any(map(callable, agent.reminders))
 
 
 async def prepare(
@@ -194,13 +198,17 @@ async def prepare(
         typed = typed_state(agent, state) if state is not None else None
     except InvalidInputError as error:
         return ErrorInfo(code="invalid_agent", message=refused_state(agent, error))
+    reminder = await remind(run, new, typed)
+    if isinstance(reminder, ErrorInfo):
+        return reminder
     try:
         config = agent.llm_config(typed) if callable(agent.llm_config) else agent.llm_config
         system = resolve_system_prompt(agent.system_prompt, typed)
         tools = build_effective_tools(agent, run.declared)
 
         def sent(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
-            return build_messages_for_llm(messages, system, force_finish=new.forced, paired=True)
+            built = build_messages_for_llm(messages, system, paired=True)
+            return [*built, *request_end(built, reminder, finish=new.forced or new.reminded)]
 
         config = engine.models(agent).configured(config or FUNCTION)
         plan = plan_view(run, view, new, history, config, lambda shown: estimate_request(sent(shown), tools))
@@ -212,16 +220,17 @@ async def prepare(
     finish, recalls = agent.finish_tool, plan.recalls(agent)
     if recalls:
         tools.append(RECALL_TOOL)
-    messages = sent(show_history(plan.view, history, recall=recalls))
+    shown = build_messages_for_llm(show_history(plan.view, history, recall=recalls), system, paired=True)
+    end = request_end(shown, reminder, finish=new.forced or new.reminded)
     request = LLMGenerateInput(
-        messages=messages,
+        messages=[*shown, *end],
         tools=[ToolSpec(t.name, t.description, t.parameters, t.strict) for t in tools],
         config=config,
         agent_id=session.session_id,
         agent_type=agent.name,
         tool_choice=FINISH_TOOL_NAME if new.forced and finish is not None else "auto",
         output_schema=finish.parameters if finish is not None else None,
-        passing=int(new.forced and bool(messages) and messages[-1].content == FINISH_NUDGE),
+        passing=len(end),
         origin_id=session.origin_id,
     )
     tokens = 0
@@ -234,10 +243,11 @@ async def prepare(
         if (problem := engine.models(agent).unsupported(request, engine.catalog)) is not None:
             return ErrorInfo(code=InvalidFileError.code, message=problem)
         if engine.files is not None:
-            shown, files = await engine.files.show(session.session_id, request.messages)
-            request = replace(request, messages=shown, files=files)
+            messages, files = await engine.files.show(session.session_id, request.messages)
+            request = replace(request, messages=messages, files=files)
         said = [message for message in history if isinstance(message, UserMessage) and message.id]
-        head = engine.heads.of(agent, request, run.declared)
+        reminders = [message.content for message in end] if plan.summary is None else []
+        head = engine.heads.of(agent, request, run.declared, reminders)
         return Prepared(await find_cached(run, request), plan, head, said, tokens)
     except (ContextTooLargeError, InvalidInputError) as error:
         return ErrorInfo(code=error.code, message=str(error))

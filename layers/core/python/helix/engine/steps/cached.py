@@ -103,10 +103,11 @@ def question(request: LLMGenerateInput, policy: ResponseCacheConfig) -> Question
         "config": request.config.model_dump(mode="json", exclude=set(WITHOUT_EFFECT)),
     }
     exact = digest({**around, "messages": messages})
-    text = last_question(request.messages)
+    text = last_question(request.lasting)
     if policy.strategy is not CacheStrategy.SEMANTIC or text is None:
         return Question(exact)
-    return Question(exact, policy.threshold, digest({**around, "messages": messages[:-1]}), text)
+    end = len(request.lasting) - 1
+    return Question(exact, policy.threshold, digest({**around, "messages": messages[:end] + messages[end + 1 :]}), text)
 
 
 def _too_random(request: LLMGenerateInput, policy: ResponseCacheConfig) -> bool:

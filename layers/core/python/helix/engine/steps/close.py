@@ -66,6 +66,7 @@ def folded(run: RunContext, session: SessionRow, folding: Folding | None) -> Ses
         step=fold.step,
         open=None,
         forced=fold.next.forced,
+        reminded=fold.next.reminded,
         usage=session.usage + fold.usage,
         run_usage=session.run_usage + fold.usage,
         run_parts=with_calls(session.run_parts, fold.calls),

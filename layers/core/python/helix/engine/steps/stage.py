@@ -13,7 +13,7 @@ from itertools import islice
 
 from helix.core.claim_plan import OpenRows
 from helix.core.entries import AnyEntry, AssistantRow, CallRow, ChildRef, message_of
-from helix.core.folding import Next, decide_next, missing, why_refused
+from helix.core.folding import Next, decide_next, is_out, missing, why_refused
 from helix.core.planning import StepProcessingPlan, plan_step_processing
 from helix.core.row_keys import make_run_id, message_sort
 from helix.core.session_row import OpenStep, SessionRow
@@ -23,7 +23,7 @@ from helix.core.views import RECALL, RECALL_TOOL, recall_result
 from helix.engine.calls.tool import claimed_with_answer, first_claim, resolved_row
 from helix.engine.context import RunContext
 from helix.engine.engine import Engine, Outcome, Over, Staged
-from helix.engine.facts import CallDone, CallsRefused, CallWaits, StepFolded, StepStaged
+from helix.engine.facts import CacheLost, CallDone, CallsRefused, CallWaits, StepFolded, StepStaged
 from helix.engine.history import row_key
 from helix.engine.money.reservations import settle
 from helix.engine.money.usage import failed_put
@@ -110,8 +110,16 @@ def _answer_row(engine: Engine, session: SessionRow, plan: StepProcessingPlan, a
         phase=result.phase,
         verdicts=list(answer.verdicts),
         usage=result.usage,
+        lost_cache=answer.lost_cache,
         created_at=engine.clock.now(),
     )
+
+
+def _show_staged(run: RunContext, row: AssistantRow) -> None:
+    """Record that this worker staged the answer. A worker that finds it staged does not record a lost cache again."""
+    show(run, StepStaged(row))
+    if row.lost_cache is not None:
+        show(run, CacheLost(row))
 
 
 def _show_refused(run: RunContext, answer: AssistantRow, calls: Iterable[CallRow]) -> None:
@@ -158,7 +166,7 @@ async def _open(run: RunContext, session: SessionRow, plan: StepProcessingPlan, 
             ops.append(entry_put(session.session_id, session.lineage, base + 1 + place, written[request.id]))
     if not await run.commit("stage", ops, lambda: _staged_by(run.engine, session, base, row.attempt_id), new):
         return None
-    show(run, StepStaged(row))
+    _show_staged(run, row)
     _show_refused(run, row, written.values())
     for call in written.values():
         if call.state == "asked":
@@ -186,6 +194,7 @@ async def _commit(run: RunContext, session: SessionRow, plan: StepProcessingPlan
         run_steps=session.run_steps + 1,
         misses=misses,
         forced=next_.forced,
+        reminded=next_.reminded,
         context=context_after(run, session, row),
     )
     settle(run.engine, new, row.usage)
@@ -207,7 +216,7 @@ async def _commit(run: RunContext, session: SessionRow, plan: StepProcessingPlan
         run.ended(ended, row)
     messages = [message_of(entry, session.lineage, session.count + n) for n, entry in enumerate(entries)]
     run.engine.history.remember(session, session.count, messages)
-    show(run, StepStaged(row))
+    _show_staged(run, row)
     _show_refused(run, row, calls)
     await record(run, StepFolded(entries, point))
     return Over(status) if status != "running" else Staged(row.step, ())
@@ -221,15 +230,15 @@ def _next(
     calls: list[CallRow],
     misses: int,
 ) -> Next:
-    agent, steps = run.agent, session.run_steps + 1
+    agent, steps, most = run.agent, session.run_steps + 1, run.own.max_steps
     if plan.status_update is not None and plan.status_update.error is not None:
         return Next("failed", error=plan.status_update.error)
     if plan.is_terminal and plan.finish is None:
         return Next("completed", reason="text")
     if plan.missed and not row.tool_calls:
         code, message = why_refused(row) or ("output_missing", "the model ended without its structured output")
-        return missing(agent, misses, code, message)
-    return decide_next(agent, row, calls, run_steps=steps, misses=misses, max_steps=run.own.max_steps)
+        return missing(agent, misses, code, message, last=session.reminded or is_out(steps, most))
+    return decide_next(agent, row, calls, run_steps=steps, misses=misses, max_steps=most, reminded=session.reminded)
 
 
 async def _fail(run: RunContext, session: SessionRow, plan: StepProcessingPlan, answer: ModelAnswer) -> Outcome | None:

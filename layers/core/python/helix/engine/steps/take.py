@@ -17,6 +17,7 @@ from helix.engine.row_requests import read_request
 from helix.engine.steps.admit import is_put_off, put_off
 from helix.engine.steps.ask import ModelAnswer
 from helix.engine.steps.check_output import check_output
+from helix.engine.steps.lost_cache import note_lost_cache
 from helix.engine.steps.stage import plan_answer, stage
 from helix.engine.steps.summary import may_shorten, note_overflow, write_summary
 from helix.engine.steps.views import TOO_LONG, Prepared
@@ -59,6 +60,7 @@ async def take_answer(run: RunContext, new: SessionRow, prepared: Prepared, answ
 
 async def _plan(run: RunContext, session: SessionRow, answer: ModelAnswer, prepared: Prepared) -> ModelAnswer:
     """Return the answer with the plan of its step that the agent's guards and output checks allow."""
+    answer = await note_lost_cache(run, session, answer)
     assert answer.result is not None
     answer = replace(answer, plan=await plan_answer(run, session, answer.result, prepared.plan))
     if run.agent.guards:
