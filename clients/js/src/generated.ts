@@ -3849,9 +3849,9 @@ export interface HeadTool {
     [k: string]: unknown;
   };
   /**
-   * Whether the provider was asked to constrain the arguments to the schema.
+   * Whether the provider should constrain the arguments, as in `Tool.strict`. None: if the schema and the model allow it.
    */
-  strict: boolean;
+  strict: boolean | null;
 }
 /**
  * The view of a history that a model was shown, and its cost.

@@ -48,8 +48,9 @@ class LLMConfig(Record):
     """Stop sequences: the model stops before producing any of them."""
     provider_options: JsonObject = Field(default_factory=dict)
     """Options that are passed to the provider unchanged. Options that Helix sets itself are refused."""
-    strict_output: bool = False
-    """Whether to ask the provider to constrain the output to the agent's schema, if it supports that."""
+    strict_output: bool | None = None
+    """Whether the provider constrains the output to the agent's schema, as `Tool.strict` does for arguments. None: if the
+    schema is closed and the model can."""
     max_retries: int = Field(default=3, ge=0, le=10)
     """The maximum number of retries after a retryable failure. The delays are 1, 2, 4 s, ..., or the value of
     Retry-After."""

@@ -49,8 +49,9 @@ class HeadTool(Record):
     """The text that tells the model what the tool does."""
     parameters: JsonObject = Field(default_factory=dict)
     """The JSON schema of the arguments."""
-    strict: bool = False
-    """Whether the provider was asked to constrain the arguments to the schema."""
+    strict: bool | None = None
+    """Whether the provider should constrain the arguments, as in `Tool.strict`. None: if the schema and the model allow
+    it."""
 
 
 class RequestHead(Record):

@@ -31,8 +31,8 @@ class ToolSpec:
     """The text that tells the model what the tool does."""
     parameters: JsonObject
     """A JSON Schema object that describes the arguments."""
-    strict: bool = False
-    """Whether the provider should constrain the arguments to the schema, if it supports that."""
+    strict: bool | None = None
+    """Whether the provider should constrain the arguments to the schema, as in `Tool.strict`."""
 
 
 @dataclass(frozen=True, slots=True)

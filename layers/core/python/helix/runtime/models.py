@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
-from helix.adapters.models.choice import provider_of
-from helix.adapters.models.providers import name_problem
+from helix.adapters.models.providers import name_problem, provider_of
 from helix.core.agents import AnyAgent
 from helix.core.config import LLMConfig
 from helix.core.errors import DefinitionError, InvalidInputError

@@ -191,5 +191,5 @@ def _tools(request: LLMGenerateInput) -> JsonObject:
 
 def _tool(tool: ToolSpec) -> JsonObject:
     """Return the fields of `HeadTool` that are not at their default."""
-    strict: JsonObject = {"strict": True} if tool.strict else {}
+    strict: JsonObject = {} if tool.strict is None else {"strict": tool.strict}
     return {"name": tool.name, "description": tool.description, "parameters": tool.parameters, **strict}

@@ -29,6 +29,7 @@ from helix.adapters.models.turns import (
     turns,
 )
 from helix.adapters.models.wire import AttemptFailedError, CallPart, Piece, Redacted, Text, Thinking
+from helix.core.json import JsonObject
 from helix.core.messages import AssistantMessage, ThinkingContent, ToolCallRequest, ToolResultMessage, UserMessage
 from helix.ports.model import LLMGenerateInput, ToolSpec
 
@@ -64,6 +65,7 @@ class _Exchange(SdkExchange):
         given["base_url"] = base.rstrip("/").removesuffix("/messages").removesuffix("/v1") if base else None
         client = self.clients.client(**given)
         await self.files.load()
+        self.constrain("anthropic")
         try:
             await self.post(client, "/v1/messages", self._body(options), options)
         except TypeError as error:  # the package raises this if it has no credentials
@@ -120,7 +122,7 @@ class _Exchange(SdkExchange):
         if system:
             body["system"] = [_text(system)]
         if tools:
-            body["tools"] = [_tool(tool) for tool in tools]
+            body["tools"] = [_tool(tool, self.strict_forms.get(tool.name)) for tool in tools]
             body["tool_choice"] = _choice(self.request.tool_choice if self.request.tools else "none", thinks)
         if mark:
             # The beginning of the prompt never changes, and the next step's prompt begins with all of this one.
@@ -178,8 +180,9 @@ def _text(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
-def _tool(tool: ToolSpec) -> dict[str, Any]:
-    return {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
+def _tool(tool: ToolSpec, strict: JsonObject | None) -> dict[str, Any]:
+    made = {"name": tool.name, "description": tool.description, "input_schema": strict or tool.parameters}
+    return {**made, "strict": True} if strict else made
 
 
 def _choice(choice: str, thinks: bool) -> dict[str, Any]:

@@ -43,7 +43,7 @@ from helix.adapters.models.turns import (
 from helix.adapters.models.wire import AttemptFailedError, CallPart, NativeExchange, Piece, Redacted, Text, Thinking
 from helix.core.json import JsonObject, dumps
 from helix.core.messages import AssistantMessage, ThinkingContent, ToolCallRequest, ToolResultMessage, UserMessage
-from helix.ports.model import LLMGenerateInput
+from helix.ports.model import LLMGenerateInput, ToolSpec
 
 _OF_THE_SESSION = {
     "aws_access_key_id": "aws_access_key_id",
@@ -153,6 +153,8 @@ class _Exchange(NativeExchange):
             raise AttemptFailedError(failure(self.model, "bad_request", problem)) from error
         await self._files.load()
         known = client.meta.service_model.operation_model("ConverseStream").input_shape.members
+        if "strict" in client.meta.service_model.shape_for("ToolSpecification").members:  # an older boto3 refuses it
+            self.constrain("boto3")
         arguments, body = self._arguments(options, frozenset(known)), None
         if self._files.loaded:
             whole = {name: value for name, value in arguments.items() if "location" not in known[name].serialization}
@@ -245,7 +247,7 @@ class _Exchange(NativeExchange):
 
     def _tools(self, entry: Mapping[str, Any]) -> dict[str, Any]:
         request = self.request
-        tools = [_tool(tool.name, tool.description, tool.parameters) for tool in tools_to_send(request)]
+        tools = [_tool(tool, self.strict_forms.get(tool.name)) for tool in tools_to_send(request)]
         made: dict[str, Any] = {"tools": tools} if tools else {}
         if not request.tools:
             return made
@@ -320,8 +322,10 @@ def _text(text: str) -> dict[str, Any]:
     return {"text": text}
 
 
-def _tool(name: str, description: str, parameters: JsonObject) -> dict[str, Any]:
-    return {"toolSpec": {"name": name, "description": description or name, "inputSchema": {"json": parameters}}}
+def _tool(tool: ToolSpec, strict: JsonObject | None) -> dict[str, Any]:
+    schema = {"json": strict or tool.parameters}
+    made = {"name": tool.name, "description": tool.description or tool.name, "inputSchema": schema}
+    return {"toolSpec": {**made, "strict": True} if strict else made}
 
 
 def _thought(block: ThinkingContent) -> dict[str, Any]:

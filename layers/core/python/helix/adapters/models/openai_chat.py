@@ -24,7 +24,7 @@ class ChatExchange(OpenAIExchange):
         options = self.options
         client = self.connect(options)
         await self.files.load()
-        self.strict = self.constrained()
+        self.constrain("openai")
         await self.post(client, "/chat/completions", self._body(options), options)
 
     async def next(self) -> Sequence[Piece] | None:
@@ -65,7 +65,7 @@ class ChatExchange(OpenAIExchange):
         elif not self.is_known and config.reasoning is not None:
             body.setdefault("reasoning_effort", config.reasoning)
         if self.request.tools:
-            body["tools"] = to_tools(self.request.tools, strict=self.strict)
+            body["tools"] = to_tools(self.request.tools, strict=self.strict_forms)
             body["tool_choice"] = to_tool_choice(self.request.tool_choice)
         mark = cache_mark(config) if is_claude(self.model) else None  # Claude behind a gateway with OpenAI's interface
         made = to_messages(self.request.messages, self.model, "openai", self.files, mark=mark)

@@ -6,8 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -16,10 +15,9 @@ from openai import AsyncStream
 from helix.adapters.models.catalog import entry_of
 from helix.adapters.models.effort import openai_effort
 from helix.adapters.models.openai_api import REASONING, base_of, name_of, provider_of, takes_verbosity
-from helix.adapters.models.openai_form import strict_tools
 from helix.adapters.models.pricing import Prices
 from helix.adapters.models.sdk import Clients, SdkExchange
-from helix.core.json import JsonObject
+from helix.adapters.models.strict_tools import STRUCTURED
 from helix.ports.model import LLMGenerateInput
 
 T = TypeVar("T")
@@ -28,8 +26,6 @@ _OF_THE_CLIENT = {"api_key": "api_key", "api_base": "base_url", "base_url": "bas
 KEYS = {"openai": ("OPENAI_API_KEY",), "azure": ("AZURE_API_KEY", "AZURE_OPENAI_API_KEY", "AZURE_AD_TOKEN")}
 _END_S = 0.2
 """The seconds that a server has to end a response after `[DONE]`."""
-_STRICT = re.compile(r"^(ft:)?(gpt-4o|gpt-4\.\d|gpt-([5-9]|\d\d)|o\d)")
-"""A pattern for models with structured outputs. It is used for models that are missing from the table."""
 
 
 class Stream(AsyncStream[T]):  # type: ignore[misc]
@@ -79,7 +75,7 @@ class OpenAIExchange(SdkExchange):
     @property
     def is_known(self) -> bool:
         """Whether the model is one of OpenAI's, which refuse unsupported options."""
-        return bool(self.entry or _STRICT.match(self.name))
+        return bool(self.entry or STRUCTURED.match(self.name))
 
     @cached_property
     def effort(self) -> str | None:
@@ -93,11 +89,6 @@ class OpenAIExchange(SdkExchange):
         effort is `none`."""
         given, effort = self.request.config.temperature, self.effort or self.entry.get("default_reasoning_effort")
         return None if self.is_reasoning and effort != "none" and given != 1 else given
-
-    def constrained(self) -> Mapping[str, JsonObject]:
-        entry = self.entry
-        strict_ok = bool(entry.get("supports_response_schema") if entry else _STRICT.match(self.name))
-        return strict_tools(self.request, "openai", strict_ok)
 
     def connect(self, options: dict[str, Any]) -> Any:
         """Return the client for these options, and remove the client's own options from `options`."""

@@ -18,7 +18,6 @@ from helix.adapters.models.openai_exchange import EXTRA, OpenAIExchange
 from helix.adapters.models.openai_form import CHOICES
 from helix.adapters.models.pricing import Tokens, count
 from helix.adapters.models.sdk import own_options
-from helix.adapters.models.strict_schema import strict_schema
 from helix.adapters.models.turns import call_id, in_order
 from helix.adapters.models.wire import AttemptFailedError, CallPart, Piece, Text, Thinking
 from helix.core.json import dumps
@@ -59,7 +58,7 @@ class ResponsesExchange(OpenAIExchange):
             )
             raise AttemptFailedError(failure(self.model, "bad_request", f"provider_options[{name!r}] {what}"))
         await self.files.load()
-        self.strict = self.constrained()
+        self.constrain("openai")
         self._begun: set[int] = set()
         try:
             await self.post(client, "/responses", self._body(options), options)
@@ -169,8 +168,7 @@ class ResponsesExchange(OpenAIExchange):
 
     def _tool(self, name: str, description: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Return a tool. In this API a tool is strict unless specified otherwise."""
-        strict = name in self.strict
-        made = strict_schema(dict(parameters)) if strict else parameters
+        made, strict = self.strict_forms.get(name, parameters), name in self.strict_forms
         return {"type": "function", "name": name, "description": description, "parameters": made, "strict": strict}
 
 

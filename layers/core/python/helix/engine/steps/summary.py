@@ -57,7 +57,7 @@ def summary_request(
     if summary.model is not None and summary.model != config.model:
         config = LLMConfig(model=summary.model, max_retries=config.max_retries, timeout_s=config.timeout_s)
     limit = min(config.max_output_tokens or MOST_TOKENS, MOST_TOKENS)
-    config = config.model_copy(update={"max_output_tokens": limit, "response_cache": None, "strict_output": False})
+    config = config.model_copy(update={"max_output_tokens": limit, "response_cache": None})
     return replace(request, messages=messages, config=config, tool_choice="none", output_schema=None)
 
 
