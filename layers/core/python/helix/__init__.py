@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from helix.core.registry import default_registry as default_registry
     from helix.core.routes import Route as Route
     from helix.core.routes import RouteOption as RouteOption
+    from helix.core.run_settings import RunSettings as RunSettings
     from helix.core.tools import FINISH_TOOL_NAME as FINISH_TOOL_NAME
     from helix.core.tools import SUBAGENT_TOOL_PREFIX as SUBAGENT_TOOL_PREFIX
     from helix.core.tools import Tool as Tool
@@ -123,6 +124,7 @@ _NAMES = LazyNames(
         "helix.core.files": "Audio Document File FilePart Image Text",
         "helix.core.functions": "AgentClient",
         "helix.core.frontend_tools": "FrontendTool",
+        "helix.core.run_settings": "RunSettings",
         "helix.core.guards": "Guard GuardContext",
         "helix.core.handles": "AgentExecutionHandle AgentResult CanResumeResult Confirmation SessionState",
         "helix.core.handoffs": "Handoff",

@@ -25,8 +25,8 @@ from helix.core.stored import Stored
 
 SENT: Final = frozenset(
     {
-        *("temperature", "max_output_tokens", "stop", "provider_options", "strict_output"),
-        *("cache", "reasoning", "verbosity", "api", "adapter"),
+        *("temperature", "top_p", "max_output_tokens", "stop", "provider_options", "strict_output"),
+        *("parallel_tool_calls", "cache", "reasoning", "verbosity", "api", "adapter"),
     }
 )
 """The fields of `LLMConfig` that change what is sent to the model, apart from its name."""

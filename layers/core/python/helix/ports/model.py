@@ -199,6 +199,10 @@ class BaseAdapter(ABC):
         ]
         return None if None in problems else problems[0]
 
+    def refused_setting(self, config: LLMConfig) -> str | None:
+        """Return which setting a model of `config` is known to refuse, and what to do. None if none is."""
+        return None
+
     def prepare(self, config: LLMConfig) -> None:
         """Import the modules that the first call with `config` needs, which blocks. This creates no clients and reads
         no environment variables."""

@@ -46,12 +46,16 @@ class RequestHeads:
         self._stored: dict[str, None] = {}
         self._rows: WeakKeyDictionary[AnyAgent, dict[Hashable, HeadRow]] = WeakKeyDictionary()
 
-    def of(self, agent: AnyAgent, request: LLMGenerateInput, declared: Container[str] = ()) -> CallHead:
+    def of(
+        self, agent: AnyAgent, request: LLMGenerateInput, declared: Container[str] = (), overridden: bool = False
+    ) -> CallHead:
         """Return the head of the request. `declared`: the names of the tools that the run declared, which belong to the
-        session. Raises `InvalidInputError` for settings that are not JSON, which a function of the agent may return."""
+        session. `overridden`: whether the run has settings of its own, which belong to the session too. Raises
+        `InvalidInputError` for settings that are not JSON, which a function of the agent may return."""
         if agent.function is not None:
             return CallHead()
         fields, varying = _fields(request), _varying(agent)
+        varying = [*varying, "settings", "tool_choice"] if overridden else varying
         own = {name: fields.pop(name) for name in varying if name in fields}
         known = [tool for tool in request.tools if tool.name not in declared or agent.find_tool(tool.name) is not None]
         if len(known) < len(request.tools):

@@ -112,6 +112,8 @@ class _Exchange(SdkExchange):
             body["max_tokens"] = max(answer, count(options, "thinking", "budget_tokens") + LEAST_ANSWER)
         if config.temperature is not None and takes_temperature(config.temperature, entry, thinks):
             body["temperature"] = config.temperature
+        if config.top_p is not None:
+            body["top_p"] = config.top_p
         if config.stop:
             body["stop_sequences"] = config.stop
         mark = cache_mark(config)
@@ -123,7 +125,10 @@ class _Exchange(SdkExchange):
             body["system"] = [_text(system)]
         if tools:
             body["tools"] = [_tool(tool, self.strict_forms.get(tool.name)) for tool in tools]
-            body["tool_choice"] = _choice(self.request.tool_choice if self.request.tools else "none", thinks)
+            unforced = thinks or entry.get("supports_forced_tool_use") is False
+            body["tool_choice"] = _choice(self.request.tool_choice if self.request.tools else "none", unforced)
+            if config.parallel_tool_calls is False and body["tool_choice"]["type"] != "none":
+                body["tool_choice"]["disable_parallel_tool_use"] = True
         if mark:
             # The beginning of the prompt never changes, and the next step's prompt begins with all of this one.
             for blocks in (body.get("system"), body.get("tools"), messages[-1]["content"] if messages else None):
@@ -185,11 +190,11 @@ def _tool(tool: ToolSpec, strict: JsonObject | None) -> dict[str, Any]:
     return {**made, "strict": True} if strict else made
 
 
-def _choice(choice: str, thinks: bool) -> dict[str, Any]:
+def _choice(choice: str, unforced: bool) -> dict[str, Any]:
     match choice:
         case "auto" | "none":
             return {"type": choice}
-        case _ if thinks:
+        case _ if unforced:
             return {"type": "auto"}
         case "required":
             return {"type": "any"}

@@ -210,6 +210,8 @@ class _Exchange(NativeExchange):
         more = own_options(
             options, known | OPENAIS | {"cache_control"} | ({"top_p"} if self._is_claude else {"top_p", "thinking"})
         )
+        if (tools := self._tools(entry)) and (choice := self._claudes_choice("toolChoice" in tools)):
+            more["tool_choice"] = choice
         if more:
             arguments["additionalModelRequestFields"] = {**more, **arguments.get("additionalModelRequestFields", {})}
         inference = {**self._inference(options, entry), **arguments.get("inferenceConfig", {})}
@@ -217,7 +219,7 @@ class _Exchange(NativeExchange):
             arguments["inferenceConfig"] = inference
         if system:
             arguments["system"] = [_text(system)]
-        if tools := self._tools(entry):
+        if tools:
             arguments["toolConfig"] = tools
         caches = (self._is_claude or self._is_nova) and entry.get("supports_prompt_caching", not entry)
         mark = cache_mark(self.request.config)
@@ -241,8 +243,8 @@ class _Exchange(NativeExchange):
             made["temperature"] = config.temperature
         if config.stop:
             made["stopSequences"] = config.stop
-        if "top_p" in options:
-            made["topP"] = options["top_p"]
+        if (top_p := options.get("top_p", config.top_p)) is not None:
+            made["topP"] = top_p
         return made
 
     def _tools(self, entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -251,11 +253,24 @@ class _Exchange(NativeExchange):
         made: dict[str, Any] = {"tools": tools} if tools else {}
         if not request.tools:
             return made
-        forced = request.tool_choice not in ("auto", "none") and not self._thinks
+        unforced = self._thinks or entry.get("supports_forced_tool_use") is False
+        forced = request.tool_choice not in ("auto", "none") and not unforced
         if forced and (self._is_claude or self._is_nova or entry.get("supports_tool_choice", not entry)):
             named = {"any": {}} if request.tool_choice == "required" else {"tool": {"name": request.tool_choice}}
             made["toolChoice"] = named
         return made
+
+    def _claudes_choice(self, chosen: bool) -> dict[str, Any] | None:
+        """Return Claude's own field for what Converse cannot say. `chosen`: whether `toolChoice` has the type, which may
+        be given only once."""
+        request = self.request
+        if not self._is_claude or not request.tools:
+            return None
+        if "none" == request.tool_choice == request.config.tool_choice:
+            return {"type": "none"}
+        if request.config.parallel_tool_calls is False:
+            return {"disable_parallel_tool_use": True} | ({} if chosen else {"type": "auto"})
+        return None
 
     def _answer(self, message: AssistantMessage) -> Blocks:
         return [block for part in in_order(message) if (block := self._block(part))]

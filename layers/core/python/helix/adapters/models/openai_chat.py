@@ -52,6 +52,8 @@ class ChatExchange(OpenAIExchange):
         config, body = self.request.config, dict[str, Any]()
         if self.temperature is not None:
             body["temperature"] = self.temperature
+        if self.top_p is not None:
+            body["top_p"] = self.top_p
         if config.max_output_tokens is not None:
             body["max_completion_tokens" if self.is_reasoning else "max_tokens"] = config.max_output_tokens
         if config.stop and not self.is_reasoning:
@@ -67,6 +69,7 @@ class ChatExchange(OpenAIExchange):
         if self.request.tools:
             body["tools"] = to_tools(self.request.tools, strict=self.strict_forms)
             body["tool_choice"] = to_tool_choice(self.request.tool_choice)
+            body = self.parallel | body
         mark = cache_mark(config) if is_claude(self.model) else None  # Claude behind a gateway with OpenAI's interface
         made = to_messages(self.request.messages, self.model, "openai", self.files, mark=mark)
         messages = [{name: value for name, value in message.items() if value is not None} for message in made]

@@ -90,6 +90,18 @@ class OpenAIExchange(SdkExchange):
         given, effort = self.request.config.temperature, self.effort or self.entry.get("default_reasoning_effort")
         return None if self.is_reasoning and effort != "none" and given != 1 else given
 
+    @property
+    def top_p(self) -> float | None:
+        """The `top_p` to send. None if the model refuses it."""
+        fixed = self.is_reasoning and (self.effort or self.entry.get("default_reasoning_effort")) != "none"
+        return None if fixed else self.request.config.top_p
+
+    @property
+    def parallel(self) -> dict[str, bool]:
+        """The field `parallel_tool_calls`, if it is set."""
+        asked = self.request.config.parallel_tool_calls
+        return {} if asked is None else {"parallel_tool_calls": asked}
+
     def connect(self, options: dict[str, Any]) -> Any:
         """Return the client for these options, and remove the client's own options from `options`."""
         given = {_OF_THE_CLIENT[name]: options.pop(name) for name in list(options) if name in _OF_THE_CLIENT}

@@ -26,11 +26,11 @@ from helix.core.messages import (
     ToolResultMessage,
     UserMessage,
 )
+from helix.core.run_settings import CHOICES
 from helix.ports.model import LLMGenerateInput, ToolSpec
 
 # Providers that require a thinking model's plain reasoning along with its tool calls.
 _WANT_REASONING_BACK = frozenset({"deepseek", "moonshot"})
-CHOICES = frozenset({"auto", "required", "none"})
 
 
 def call_arguments(
@@ -47,6 +47,10 @@ def call_arguments(
     arguments: dict[str, Any] = {"drop_params": True, "timeout": config.timeout_s}
     if config.temperature is not None:
         arguments["temperature"] = config.temperature
+    if config.top_p is not None:
+        arguments["top_p"] = config.top_p
+    if config.parallel_tool_calls is not None and request.tools:
+        arguments["parallel_tool_calls"] = config.parallel_tool_calls
     if config.max_output_tokens is not None:
         arguments["max_tokens"] = config.max_output_tokens
     if config.stop:

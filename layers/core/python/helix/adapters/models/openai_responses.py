@@ -15,7 +15,6 @@ from helix.adapters.models.failures import failure
 from helix.adapters.models.file_parts import Sent
 from helix.adapters.models.openai_api import CHAT_ONLY
 from helix.adapters.models.openai_exchange import EXTRA, OpenAIExchange
-from helix.adapters.models.openai_form import CHOICES
 from helix.adapters.models.pricing import Tokens, count
 from helix.adapters.models.sdk import own_options
 from helix.adapters.models.turns import call_id, in_order
@@ -30,6 +29,7 @@ from helix.core.messages import (
     ToolResultMessage,
     UserMessage,
 )
+from helix.core.run_settings import CHOICES
 
 _OF_THE_SESSION = frozenset({"background", "conversation", "input", "instructions", "previous_response_id", "prompt"})
 """The options that the session determines. A second value would contradict it."""
@@ -124,6 +124,8 @@ class ResponsesExchange(OpenAIExchange):
         config, body = self.request.config, dict[str, Any]()
         if self.temperature is not None:
             body["temperature"] = self.temperature
+        if self.top_p is not None:
+            body["top_p"] = self.top_p
         limit = config.max_output_tokens or options.get("max_completion_tokens") or options.get("max_tokens")
         if limit is not None:
             body["max_output_tokens"] = limit
@@ -141,6 +143,7 @@ class ResponsesExchange(OpenAIExchange):
             body["tools"] = [self._tool(tool.name, tool.description, tool.parameters) for tool in self.request.tools]
             choice = self.request.tool_choice
             body["tool_choice"] = choice if choice in CHOICES else {"type": "function", "name": choice}
+            body = self.parallel | body
         system = [m.content for m in self.request.messages if isinstance(m, SystemMessage) and m.content.strip()]
         if system:
             body["instructions"] = "\n\n".join(system)

@@ -46,6 +46,7 @@ from helix.core.rows import ErrorInfo, StopRow
 from helix.core.session_row import SessionRow
 from helix.core.states import refused_state, typed_state
 from helix.core.steps import AnyStepResult, ErrorStepResult, storable
+from helix.core.tool_choice import choice_of_step
 from helix.core.tools import FINISH_TOOL_NAME
 from helix.core.usage import Usage
 from helix.core.verdicts import Verdict
@@ -195,13 +196,16 @@ async def prepare(
         def sent(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
             return build_messages_for_llm(messages, system, force_finish=new.forced, paired=True)
 
-        config = engine.models(agent).configured(config or FUNCTION)
+        config = engine.models(agent).configured((config or FUNCTION).model_copy(update=run.settings))
         plan = plan_view(run, view, new, history, config, lambda shown: estimate_request(sent(shown), tools))
     except Exception as error:
         logger.warning("run %s: a function of agent %r failed", session.run_id, agent.name, exc_info=True)
         return ErrorInfo(code="invalid_agent", message=f"a function of agent {agent.name!r} raised {describe(error)}")
     if isinstance(plan, ErrorInfo):
         return plan
+    if (refused := engine.models(agent).refused_setting(config)) is not None:
+        return ErrorInfo(code="unsupported_setting", message=refused)
+    choice = choice_of_step(config.tool_choice, agent, {tool.name for tool in tools}, history)
     finish, recalls = agent.finish_tool, plan.recalls(agent)
     if recalls:
         tools.append(RECALL_TOOL)
@@ -211,7 +215,7 @@ async def prepare(
         config=config,
         agent_id=session.session_id,
         agent_type=agent.name,
-        tool_choice=FINISH_TOOL_NAME if new.forced and finish is not None else "auto",
+        tool_choice=FINISH_TOOL_NAME if new.forced and finish is not None else choice,
         output_schema=finish.parameters if finish is not None else None,
     )
     tokens = 0
@@ -227,7 +231,7 @@ async def prepare(
             shown, files = await engine.files.show(session.session_id, request.messages)
             request = replace(request, messages=shown, files=files)
         said = [message for message in history if isinstance(message, UserMessage) and message.id]
-        head = engine.heads.of(agent, request, run.declared)
+        head = engine.heads.of(agent, request, run.declared, overridden=bool(run.settings))
         return Prepared(await find_cached(run, request), plan, head, said, tokens)
     except (ContextTooLargeError, InvalidInputError) as error:
         return ErrorInfo(code=error.code, message=str(error))
