@@ -39,7 +39,7 @@ _UNSAID: Final = frozenset(
 )
 """The keywords that say nothing to a model. They are left out."""
 _LIMITS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
-_KEPT: Final = {"openai": _LIMITS | {"minItems", "maxItems"}, "claude": frozenset({"default"})}
+_SUPPORTED: Final = {"openai": _LIMITS | {"minItems", "maxItems"}, "claude": frozenset({"default"})}
 """The further keywords of each form. All others are said in the description, and the tool checks them."""
 _FORMATS: Final = frozenset(
     {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"}
@@ -127,13 +127,13 @@ def _described(schema: JsonObject, form: Form) -> JsonObject:
     """Return the keywords of the form that are no structure. The description names the others, because the model should
     still follow them."""
     others = {key: value for key, value in schema.items() if key not in _STRUCTURE | _UNSAID}
-    kept = {key: value for key, value in others.items() if _keeps(key, value, form)}
-    said = [f"{key}: {dumps(value)}" for key, value in others.items() if key not in kept and value is not None]
+    supported = {key: value for key, value in others.items() if _keeps(key, value, form)}
+    said = [f"{key}: {dumps(value)}" for key, value in others.items() if key not in supported and value is not None]
     description = schema.get("description")
     text = " ".join(
         [*([description] if isinstance(description, str) else []), *([f"({', '.join(said)})"] if said else [])]
     )
-    return {**kept, "description": text} if text else kept
+    return {**supported, "description": text} if text else supported
 
 
 def _keeps(key: str, value: JsonValue, form: Form) -> bool:
@@ -145,7 +145,7 @@ def _keeps(key: str, value: JsonValue, form: Form) -> bool:
         case "minItems" if form == "claude":
             return value in (0, 1)
         case _:
-            return key in _KEPT[form]
+            return key in _SUPPORTED[form]
 
 
 def _type_of_choices(schema: JsonObject, place: str) -> JsonValue:
