@@ -131,7 +131,7 @@ def request(
     )
 
 
-def tool(name: str = "add", parameters: JsonObject | None = None, *, strict: bool = False) -> ToolSpec:
+def tool(name: str = "add", parameters: JsonObject | None = None, *, strict: bool | None = False) -> ToolSpec:
     return ToolSpec(name=name, description=f"the tool {name}", parameters=parameters or EMPTY, strict=strict)
 
 

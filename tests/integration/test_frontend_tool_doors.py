@@ -1,7 +1,8 @@
-"""Declared tools through every door: the encodings over HTTP, the Python client, and deliveries of a deployed stage."""
+"""Declared tools and settings through every door: HTTP, the Python client, and deliveries of a deployed stage."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from tests.integration.test_http import client_of, post
 from tests.support_gateway import executor_of, served
 from tests.support_run import a_tool, agent, call, calls
 
-from helix import Confirmation
+from helix import Confirmation, DefinitionError, InvalidInputError, RunSettings
 from helix.core.errors import ProtocolError
 from helix.core.frontend_tools import FrontendToolError
 
@@ -144,3 +145,57 @@ async def test_the_client_raises_the_error_that_names_the_tool() -> None:
             await client.run("helper", "Hi", tools=[{**MAP, "name": "pay"}])
         with pytest.raises(ProtocolError, match="at most 32"):
             await client.run("helper", "Hi", tools=[{**MAP, "name": f"t{n}"} for n in range(33)])
+
+
+async def test_the_client_gives_settings_with_each_request_that_starts_a_run() -> None:
+    script = [SHOW, "There.", {"error": "down", "code": "broken"}, "Fine."]
+    async with served(executor := executor_of(script, desk("helper"))) as (_, client):
+        settings = {"top_p": 0.3, "parallel_tool_calls": False}
+        handle = await client.run("helper", "Where?", tools=[MAP], settings=settings)
+        (pending,) = (await handle.result(20)).pending
+        at = handle.session_id
+        handle = await client.resume(at, confirmation=Confirmation(pending.call_id, data="shown"))
+        assert (await handle.result(20)).text == "There."
+        assert await sent_at(executor, at, 2) == ("auto", settings, ["pay", "show_map"])
+        await (await client.run("helper", "Hm", session_id=at)).result(20)
+        retried = await client.retry(at, settings=RunSettings(tool_choice="none"))
+        assert (await retried.result(20)).text == "Fine."
+        assert await sent_at(executor, at, 3) == ("none", {}, ["pay"])
+
+
+async def test_a_message_that_waits_keeps_its_settings() -> None:
+    gate = asyncio.Event()
+
+    async def hold(arguments: Any, context: Any) -> str:
+        await gate.wait()
+        return "held"
+
+    desk_ = agent("helper", tools=[a_tool("hold", hold)])
+    async with served(executor := executor_of([calls(call("hold")), "One.", "Two."], desk_)) as (_, client):
+        first = await client.run("helper", "Hi")
+        waiting = await client.run(
+            "helper", "Then", session_id=first.session_id, when_running="queue", settings={"tool_choice": "none"}
+        )
+        gate.set()
+        assert (await waiting.result(20)).text == "Two."
+        assert (await sent_at(executor, first.session_id, 2))[0] == "auto"
+        assert (await sent_at(executor, first.session_id, 3))[0] == "none"
+
+
+async def test_settings_that_are_not_valid_are_refused_through_the_client() -> None:
+    async with served(executor_of([], desk("helper"))) as (_, client):
+        with pytest.raises(DefinitionError, match="'tool_choise' is not a setting; did you mean 'tool_choice'"):
+            await client.run("helper", "Hi", settings={"tool_choise": "none"})
+        with pytest.raises(ProtocolError, match="'tool_choise' is not a setting; did you mean 'tool_choice'"):
+            await client.ask("run", {"agent": "helper", "message": "Hi", "settings": {"tool_choise": "none"}})
+        with pytest.raises(
+            InvalidInputError, match="tool_choice 'dig' forces a call that agent 'helper' does not have"
+        ):
+            await client.run("helper", "Hi", settings={"tool_choice": "dig"})
+
+
+async def sent_at(executor: Any, session_id: str, step: int) -> tuple[str, Any, list[str]]:
+    """Return the tool choice, the settings and the tools that were sent at a step of the session's history."""
+    request = (await executor.sessions.get_context(session_id, step)).request
+    own = {name: value for name, value in request.settings.items() if name in RunSettings.model_fields}
+    return request.tool_choice, own, [tool.name for tool in request.tools]

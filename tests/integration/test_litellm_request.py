@@ -155,7 +155,7 @@ async def test_strict_tools_are_closed_and_their_nulls_taken_out_again(serve: Se
         "type": "object",
         "properties": {
             "city": {"type": "string"},
-            "days": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+            "days": {"anyOf": [{"type": "integer", "description": "(default: 3)"}, {"type": "null"}]},
             "note": {"anyOf": [{"type": "string"}, {"type": "null"}]},
             "place": {"$ref": "#/$defs/Place"},
         },

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.support.model_refusals import chat_refusal, messages_refusal
+from tests.support.strict_refusals import converse_refusal
 
 from helix.testing.loopback_server import LoopbackServer, RecordedRequest, Responder
 
@@ -335,6 +336,11 @@ def _bedrock_failure(fails: Fails) -> tuple[dict[str, Any], dict[str, str]]:
     return {"message": fails.message}, {"x-amzn-errortype": fails.aws}
 
 
+def _bedrock_refusal(request: RecordedRequest) -> Fails | None:
+    message = converse_refusal(request.path, request.json)
+    return None if message is None else Fails(400, "invalid_request_error", "ValidationException", message)
+
+
 BEDROCK = Dialect(
     "bedrock",
     "bedrock/us.anthropic.claude-sonnet-4-5-20250929-v1:0",
@@ -348,4 +354,5 @@ BEDROCK = Dialect(
         "aws_access_key_id": "AKIDEXAMPLE",
         "aws_secret_access_key": "test-secret",
     },
+    refuses=lambda request: _bedrock_refusal(request),
 )

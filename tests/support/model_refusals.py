@@ -1,7 +1,8 @@
 """The refusals of OpenAI's Chat Completions and Anthropic's Messages, in their words, or None for an accepted request.
 
 They follow the API references and the real answers: unknown fields, a cache mark that lasts longer than one before it,
-settings that exclude thinking, and tools of a new model at the wrong address.
+settings that exclude thinking, and tools of a new model at the wrong address. `strict_refusals.py` has those of strict
+schemas.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+from tests.support.strict_refusals import claude_refusal, openai_refusal
 
 Body = Mapping[str, Any]
 
@@ -60,7 +63,24 @@ def messages_refusal(body: Body) -> str | None:
                 return _LONGER.format(place=place)
     if len(marks) > 4:
         return f"A maximum of 4 blocks with cache_control may be provided. Found {len(marks)}."
-    return _thinking_refusal(body)
+    strict = {n: tool["input_schema"] for n, tool in enumerate(body.get("tools", ())) if tool.get("strict")}
+    return claude_refusal(strict) or _choice_refusal(body) or _thinking_refusal(body)
+
+
+def _choice_refusal(body: Body) -> str | None:
+    choice = body.get("tool_choice") or {}
+    names = [tool["name"] for tool in body.get("tools", ())]
+    if choice and not names:
+        return "tool_choice may only be specified while providing tools."
+    if choice.get("type") == "tool" and choice["name"] not in names:
+        return f"Tool '{choice['name']}' not found in provided tools"
+    if choice.keys() - {"type", "name", "disable_parallel_tool_use"} or (
+        choice.get("type") == "none" and len(choice) > 1
+    ):
+        return "tool_choice: Extra inputs are not permitted"
+    if {"temperature", "top_p"} <= body.keys() and "4-5" in body["model"]:
+        return "`temperature` and `top_p` cannot both be specified for this model. Please use only one."
+    return None
 
 
 def _blocks(body: Body) -> Iterator[tuple[str, Body]]:
@@ -96,6 +116,15 @@ def chat_refusal(body: Body) -> str | None:
         return None
     for name in body.keys() - _CHAT:
         return f"Unrecognized request argument supplied: {name}"
+    functions = [tool["function"] for tool in body.get("tools", ())]
+    if refused := openai_refusal({f["name"]: f["parameters"] for f in functions if f.get("strict")}):
+        return refused
+    if "parallel_tool_calls" in body and not functions:
+        return (
+            "Invalid value for 'parallel_tool_calls': 'parallel_tool_calls' is only allowed when 'tools' are specified."
+        )
+    if re.match(r"o\d", model) and (found := {"parallel_tool_calls", "top_p"} & body.keys()):
+        return f"Unsupported parameter: '{min(found)}' is not supported with this model."
     if _NEW.match(model) and body.get("tools") and body.get("reasoning_effort") != "none":
         return (
             f"Function tools with reasoning_effort are not supported for {model} in /v1/chat/completions. To use function "

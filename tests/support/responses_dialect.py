@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.support.model_dialects import Dialect, Fails, Says, cut, event, interleaved, openai_failure
+from tests.support.strict_refusals import openai_refusal
 
 from helix.testing.loopback_server import RecordedRequest
 
@@ -112,6 +113,12 @@ def refuses_responses(request: RecordedRequest) -> Fails | None:
             )
     if not all("strict" in tool for tool in body.get("tools", ())):
         return _refused("the test wants to be told whether a tool is strict")
+    strict = {tool["name"]: tool["parameters"] for tool in body.get("tools", ()) if tool["strict"]}
+    if refused := openai_refusal(strict):
+        return _refused(refused)
+    reasons = body["model"].startswith("gpt-5") and "none" not in str(body.get("reasoning"))
+    if reasons and {"temperature", "top_p"} & body.keys():
+        return _refused("Unsupported parameter: 'top_p' is not supported with this model.")
     return None
 
 

@@ -11,9 +11,8 @@ from pydantic import BaseModel, ValidationError
 
 from helix import Agent, AgentClient, LLMConfig, create_sub_agent_tool
 from helix.adapters.models.catalog import chat_models
-from helix.adapters.models.choice import provider_of
 from helix.adapters.models.demo import DemonstrationModel
-from helix.adapters.models.providers import PROVIDERS, name_problem
+from helix.adapters.models.providers import PROVIDERS, name_problem, provider_of
 from helix.core.agents import AnyAgent
 from helix.core.context_policy import Clear, Context, Policy, Summarise
 from helix.core.errors import DefinitionError

@@ -161,6 +161,8 @@ def test_an_unknown_field_is_refused_by_name(action: str) -> None:
         (body(action="run", agent="a", message="x", session_id="no good"), "session_id"),
         (body(action="run", agent="a", message="x", session_id="\ud800"), "session_id"),
         (body(action="run", agent="a", message="x", state=[]), "state"),
+        (body(action="run", agent="a", message="x", settings={"top_p": 2}), "settings.top_p"),
+        (body(action="run", agent="a", message="x", settings={"temperature": 1}), "settings"),
         (body(action="run", agent="a", message="x", tags=["x"] * 51), "tags"),
         (body(action="run", agent="a", message="x", tags=[1]), "tags.0"),
         (body(action="run", agent="a"), None),

@@ -98,7 +98,8 @@ export class HelixClient {
    * from another page too, find the same run for at least a day; default a new one. If the client uploads files, and there is
    * no user and no `session_id`, the id is `ses_` and the first 32 hexadecimal digits of the key's SHA-256 hash.
    * `when_running`: whether a message to a session that is running is refused (the default), steers the run, queues for a turn
-   * of its own or interrupts the run; the handle has the `queued_id` of a message that waits.
+   * of its own or interrupts the run; the handle has the `queued_id` of a message that waits. `settings`: the run's own
+   * `tool_choice`, `parallel_tool_calls` and `top_p`.
    * Rejects with `agent_already_running` if the session is running, `inbox_full` if too many messages wait, `queue_full` if too many runs wait, and for a file with
    * `invalid_file`, `file_missing` or `transfer_failed`.
    */

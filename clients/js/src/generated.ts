@@ -2903,11 +2903,15 @@ export interface Resume {
    */
   session_id: string;
   /**
+   * As in `Run`.
+   */
+  settings?: RunSettings | null;
+  /**
    * Whether to send the run's messages to this connection.
    */
   subscribe?: boolean;
   /**
-   * As in `Run`. Without `message` and `tools`, the run keeps the tools of the run that it continues.
+   * As in `Run`. Without `message`, `tools` and `settings`, the run keeps those of the run that it continues.
    *
    * @maxItems 32
    */
@@ -2916,6 +2920,23 @@ export interface Resume {
    * The version of the protocol.
    */
   v: 1;
+}
+/**
+ * The settings of the model's calls for one run. They override those of the agent.
+ */
+export interface RunSettings {
+  /**
+   * As in `LLMConfig.parallel_tool_calls`. None: the agent's.
+   */
+  parallel_tool_calls?: boolean | null;
+  /**
+   * As in `LLMConfig.tool_choice`. None: the agent's.
+   */
+  tool_choice?: string | null;
+  /**
+   * As in `LLMConfig.top_p`. None: the agent's.
+   */
+  top_p?: number | null;
 }
 /**
  * A tool that the caller of a run executes itself, for this run only.
@@ -2971,11 +2992,15 @@ export interface Retry {
    */
   session_id: string;
   /**
+   * As in `Run`.
+   */
+  settings?: RunSettings | null;
+  /**
    * Whether to send the run's messages to this connection.
    */
   subscribe?: boolean;
   /**
-   * As in `Run`. Without `message` and `tools`, the run keeps the tools of the run that it continues.
+   * As in `Run`. Without `message`, `tools` and `settings`, the run keeps those of the run that it continues.
    *
    * @maxItems 32
    */
@@ -3048,6 +3073,10 @@ export interface Run {
    * An existing session, or the id of a new one. None: the service creates a session. The id of a new session must begin with the caller's prefix (see `Authenticate`).
    */
   session_id?: string | null;
+  /**
+   * The run's own settings, which override those of the agent. They hold for the same runs as `tools`.
+   */
+  settings?: RunSettings | null;
   /**
    * An object whose fields are merged into the session's custom state.
    */
@@ -4189,9 +4218,9 @@ export interface HeadTool {
     [k: string]: unknown;
   };
   /**
-   * Whether the provider was asked to constrain the arguments to the schema.
+   * Whether the provider should constrain the arguments, as in `Tool.strict`. None: if the schema and the model allow it.
    */
-  strict: boolean;
+  strict: boolean | null;
 }
 /**
  * The view of a history that a model was shown, and its cost.

@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from helix.core.reminders import ReminderContext as ReminderContext
     from helix.core.routes import Route as Route
     from helix.core.routes import RouteOption as RouteOption
+    from helix.core.run_settings import RunSettings as RunSettings
     from helix.core.server_tools import CodeExecution as CodeExecution
     from helix.core.server_tools import FileSearch as FileSearch
     from helix.core.server_tools import RemoteMcp as RemoteMcp
@@ -128,6 +129,7 @@ _NAMES = LazyNames(
         "helix.core.files": "Audio Document File FilePart Image Text",
         "helix.core.functions": "AgentClient",
         "helix.core.frontend_tools": "FrontendTool",
+        "helix.core.run_settings": "RunSettings",
         "helix.core.guards": "Guard GuardContext",
         "helix.core.handles": "AgentExecutionHandle AgentResult CanResumeResult Confirmation SessionState",
         "helix.core.handoffs": "Handoff",

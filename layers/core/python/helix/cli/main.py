@@ -101,7 +101,7 @@ class Helix(Commands):
         "dev": ("cloud.dev", "Run the deployed app on this machine, without an AWS account, until Ctrl-C."),
         "demo": ("cloud.demo", "Run an agent once in the offline app, and show what it used of AWS."),
         "deploy": ("cloud.deploy", "Deploy the project with CDK, and print its URL and a first API key."),
-        "check": ("cloud.check", "Check a deployed stage, and print a report."),
+        "check": ("cloud.check", "Check a deployed stage, or the tools and settings of an agent, and print a report."),
         "destroy": ("cloud.destroy", "Delete a deployed stage with its sessions, unless its settings retain them."),
         "fleet": (Fleet, "Agents as a service: instances, limits, budgets, health and history."),
     }

@@ -13,7 +13,7 @@ from helix.adapters.system import SystemClock, SystemIds
 from helix.client.call_reports import CallReports
 from helix.client.feed import Feed, Following, whole_stream
 from helix.client.link import ClientSettings, Link, Token, fields_of
-from helix.client.messages import ANSWER_FIELDS, message_of, session_of_key, tool_fields
+from helix.client.messages import ANSWER_FIELDS, declared, message_of, session_of_key
 from helix.client.remote_handle import RemoteHandle
 from helix.client.uploads import download, upload_files
 from helix.core.chunks import StreamChunk
@@ -25,6 +25,7 @@ from helix.core.inbox import WhenRunning, Withdrawn
 from helix.core.initial import AgentInput
 from helix.core.json import JsonObject, JsonValue
 from helix.core.replies import WithdrawnReply
+from helix.core.run_settings import GivenSettings
 from helix.core.wire import Judge, StreamMessage, one_run
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
@@ -106,6 +107,7 @@ class HelixClient(CallReports):
         key: str | None = None,
         when_running: WhenRunning = "refuse",
         tools: Sequence[GivenTool] | None = None,
+        settings: GivenSettings | None = None,
     ) -> RemoteHandle:
         """Start a run: a new session, or the next message of one that is not running.
 
@@ -117,16 +119,14 @@ class HelixClient(CallReports):
         `ses_` and the first 32 hexadecimal digits of the key's SHA-256 hash.
         priority: the place of this run and of the session's later runs in the queue for slots, from -999 to 0. Runs with a
         lower number yield to others. Only the service assigns priorities above 0.
-
-        when_running, tools: see `LocalExecutor.execute`. `answer` has the result of a call of such a tool.
+        when_running, tools, settings: see `LocalExecutor.execute`. `answer` has the result of a call of such a tool.
 
         Raises `AgentAlreadyRunningError` if the session is running; of several callers exactly one wins. Raises
         `QueueFullError` if the agent's queue for slots is full, and `InboxFullError` if too many messages wait.
         """
-        fields = tool_fields(tools) | {"agent": agent, "session_id": session_id, "state": state, "metadata": metadata}
-        fields |= {"priority": priority, "tags": None if tags is None else [*tags]}
-        if when_running != "refuse":  # which an older service does not know
-            fields |= {"when_running": when_running}
+        fields = declared(tools, settings) | {"agent": agent, "session_id": session_id, "state": state}
+        fields |= {"metadata": metadata, "priority": priority, "tags": None if tags is None else [*tags]}
+        fields |= {} if when_running == "refuse" else {"when_running": when_running}  # unknown to an older service
         if not isinstance(message, Mapping):
             return await self._start("run", await self._with_message(fields, message, key), key)
         if "message" not in message:
@@ -150,6 +150,7 @@ class HelixClient(CallReports):
         confirmation: Confirmation | None = None,
         key: str | None = None,
         tools: Sequence[GivenTool] | None = None,
+        settings: GivenSettings | None = None,
     ) -> RemoteHandle:
         """Resume an interrupted or paused session, or rewind it to a checkpoint. See `LocalExecutor.resume`."""
         if confirmation is not None:
@@ -157,7 +158,7 @@ class HelixClient(CallReports):
             return await self.answer(session_id, confirmation.tool_call_id, **given)
         if mode == "with_confirmation":
             raise InvalidInputError("with_confirmation needs a confirmation: which call, approved or not")
-        fields = tool_fields(tools) | {"session_id": session_id, "mode": mode, "checkpoint_id": checkpoint_id}
+        fields = declared(tools, settings) | {"session_id": session_id, "mode": mode, "checkpoint_id": checkpoint_id}
         return await self._start("resume", await self._with_message(fields, message), key)
 
     async def retry(
@@ -168,9 +169,10 @@ class HelixClient(CallReports):
         message: Content | None = None,
         key: str | None = None,
         tools: Sequence[GivenTool] | None = None,
+        settings: GivenSettings | None = None,
     ) -> RemoteHandle:
         """Retry a failed session. See `LocalExecutor.retry`."""
-        fields = tool_fields(tools) | {"session_id": session_id, "mode": mode}
+        fields = declared(tools, settings) | {"session_id": session_id, "mode": mode}
         return await self._start("retry", await self._with_message(fields, message), key)
 
     async def answer(
@@ -252,8 +254,7 @@ class HelixClient(CallReports):
         await self.ask("abort", {"session_id": session_id, "reason": reason, "run_id": run_id})
 
     async def compact(self, session_id: str, focus: str = "") -> None:
-        """Request that the session's next step first replace the beginning of the conversation with a summary. See
-        `LocalExecutor.compact`."""
+        """Request a summary of the conversation's beginning at the next step. See `LocalExecutor.compact`."""
         await self.ask("compact", {"session_id": session_id, "focus": focus})
 
     async def rename(self, session_id: str, title: str) -> str:

@@ -14,6 +14,7 @@ from helix.core.files import Content
 from helix.core.frontend_tools import FrontendTool, GivenTool
 from helix.core.initial import AgentInput
 from helix.core.json import JsonObject, JsonValue
+from helix.core.run_settings import GivenSettings, read_settings
 
 _KEYS: Final = ("message", "state", "files")
 """The keys of a message that is given as a mapping."""
@@ -28,13 +29,15 @@ def session_of_key(key: str) -> str:
     return f"ses_{hashlib.sha256(key.encode()).hexdigest()[:32]}"
 
 
-def tool_fields(tools: Sequence[GivenTool] | None) -> JsonObject:
-    """Return the field of a request that declares tools. An older service does not know it, so it is left out without
-    tools."""
-    given: list[JsonValue] = [
+def declared(tools: Sequence[GivenTool] | None, given: GivenSettings | None) -> JsonObject:
+    """Return the fields of a request that declare the run's tools and settings. An older service does not know them, so
+    each is left out if there are none. Raises `DefinitionError` for a setting that does not exist."""
+    settings = read_settings(given)
+    given_tools: list[JsonValue] = [
         tool.model_dump() if isinstance(tool, FrontendTool) else dict(tool) for tool in tools or ()
     ]
-    return {"tools": given} if given else {}
+    fields: JsonObject = {"tools": given_tools} if given_tools else {}
+    return fields | ({} if settings is None else {"settings": settings.changes})
 
 
 def message_of(given: Mapping[str, Any]) -> Content | AgentInput:

@@ -26,6 +26,7 @@ from helix.core.output_checks import OutputCheck, check_of
 from helix.core.reminders import Reminder, check_reminders
 from helix.core.resources import DEFAULT_PROFILE, ResourceConfig
 from helix.core.routes import Route
+from helix.core.run_settings import CHOICES
 from helix.core.signatures import parameters_of
 from helix.core.steps import AnyStepResult
 from helix.core.tools import NAME, AnyTool, Tool, create_finish_tool
@@ -167,6 +168,7 @@ class Agent(Generic[StateT, OutputT]):
         resources = ResourceConfig.of(self.resources, owner, "resources") if self.resources else None
         object.__setattr__(self, "resources", resources.model_dump(mode="json") if resources else {})
         self._check_tools(owner)
+        self._check_choice(owner)
         object.__setattr__(self, "guards", check_guards(self.guards, owner))
         names = self.frontend_tools
         valid = isinstance(names, bool) or (isinstance(names, Sequence) and not isinstance(names, str))
@@ -205,6 +207,15 @@ class Agent(Generic[StateT, OutputT]):
             not given or self.function is None, owner, "examples", "a function agent takes parameters, not messages"
         )
         object.__setattr__(self, "examples", tuple(given))
+
+    def _check_choice(self, owner: str) -> None:
+        config = self.llm_config
+        if not isinstance(config, LLMConfig) or not config.forces_calls or self.frontend_tools:
+            return
+        names = [tool.name for tool in self.tools] + ([] if self.finish_tool is None else [self.finish_tool.name])
+        known = bool(names) if config.tool_choice in CHOICES else config.tool_choice in names
+        has = f"its tools are {', '.join(names)}" if names else "it has no tools"
+        require(known, owner, "tool_choice", f"{config.tool_choice!r} forces a call that is not possible: {has}")
 
     def _take_checks(self, owner: str) -> None:
         checks = self.output_checks

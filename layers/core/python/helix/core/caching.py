@@ -76,9 +76,19 @@ class ResponseCacheConfig(Record):
     _answers_rightly = field_validator("strategy")(check_strategy)
 
 
-# Settings that change how a call is made but not its answer.
+# Settings that change how a call is made but not its answer. The request has the tool choice of its step.
 WITHOUT_EFFECT = frozenset(
-    {"adapter", "max_retries", "timeout_s", "stall_timeout_s", "cache", "response_cache", "route", "fallbacks"}
+    {
+        "adapter",
+        "max_retries",
+        "timeout_s",
+        "stall_timeout_s",
+        "cache",
+        "response_cache",
+        "route",
+        "fallbacks",
+        "tool_choice",
+    }
 )
 
 

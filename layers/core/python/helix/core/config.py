@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from helix.core.caching import ResponseCacheConfig
+from helix.core.errors import DefinitionError
 from helix.core.json import JsonObject
 from helix.core.messages import Record
 from helix.core.routes import Route
+from helix.core.run_settings import unknown_setting
 from helix.core.server_tools import ServerTool
 
 _SET_BY_HELIX: Final = {
     "model": "give it as model",
     "messages": "they are the session's history, after system_prompt",
     "tools": "give your own as the agent's tools, and the provider's as server_tools",
-    "tool_choice": "leave it out; the model chooses, and an agent with an output schema is asked for its output at the end",
+    "tool_choice": "give tool_choice of LLMConfig",
     "stream": "leave it out; every answer is streamed",
     "stream_options": "leave it out; every answer is streamed, with its usage",
     "num_retries": "give max_retries of LLMConfig",
@@ -35,6 +37,11 @@ LENGTHS: Final = {
 """A prompt sentence for each verbosity, for models without such a setting. `medium` is the model's default."""
 
 
+def forced_while_thinking(choice: str, model: str) -> str:
+    """Return the problem of a forced tool choice for a model that thinks."""
+    return f"{choice!r} forces a call, which {model!r} refuses while it thinks: set reasoning='none', or tool_choice='auto'"
+
+
 class LLMConfig(Record):
     """The model settings of an agent."""
 
@@ -47,10 +54,19 @@ class LLMConfig(Record):
     """The maximum number of tokens in an answer. None leaves it to the provider."""
     stop: list[str] = Field(default_factory=list)
     """Stop sequences: the model stops before producing any of them."""
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    """The share of the probability from which the model samples, above 0 and at most 1. None leaves it to the
+    provider."""
+    tool_choice: str = Field(default="auto", min_length=1, max_length=128)
+    """Whether the model must call a tool: `auto` leaves it to the model, `required` and the name of a tool force a call
+    until the model has called one (`core.tool_choice`), and `none` forbids calls."""
+    parallel_tool_calls: bool | None = None
+    """Whether one answer may call several tools. None leaves it to the provider."""
     provider_options: JsonObject = Field(default_factory=dict)
     """Options that are passed to the provider unchanged. Options that Helix sets itself are refused."""
-    strict_output: bool = False
-    """Whether to ask the provider to constrain the output to the agent's schema, if it supports that."""
+    strict_output: bool | None = None
+    """Whether the provider constrains the output to the agent's schema, as `Tool.strict` does for arguments. None: if the
+    schema is closed and the model can."""
     max_retries: int = Field(default=3, ge=0, le=10)
     """The maximum number of retries after a retryable failure. The delays are random parts of 1, 2, 4 s,
     ..., in addition to the value of Retry-After."""
@@ -86,6 +102,15 @@ class LLMConfig(Record):
     `litellm` is litellm. `auto` uses the provider's SDK if it is installed and supports the model, otherwise
     litellm."""
 
+    if not TYPE_CHECKING:  # type checkers know the settings
+
+        def __init__(self, **settings: Any) -> None:
+            if (problem := unknown_setting(settings, type(self).model_fields)) is not None:
+                raise DefinitionError("LLMConfig", "settings", problem)
+            super().__init__(**settings)
+            if self.forces_calls and (thinking := self._thinking_claude()) is not None:
+                raise DefinitionError("LLMConfig", "tool_choice", forced_while_thinking(self.tool_choice, thinking))
+
     @field_validator("provider_options")
     @classmethod
     def _check_options(cls, given: JsonObject) -> JsonObject:
@@ -107,6 +132,19 @@ class LLMConfig(Record):
         if isinstance(route := given.get("route"), Route) and model is None:
             return {**given, "model": route.names[0]}
         return given
+
+    @property
+    def forces_calls(self) -> bool:
+        """Whether `tool_choice` forces a call."""
+        return self.tool_choice not in ("auto", "none")
+
+    def _thinking_claude(self) -> str | None:
+        """Return the first model that is a Claude and is asked to think. None if there is none."""
+        thinking = self.provider_options.get("thinking")
+        asked = (
+            thinking.get("type") != "disabled" if isinstance(thinking, dict) else self.reasoning not in (None, "none")
+        )
+        return next((model for model in self.models if "claude" in model.lower()), None) if asked else None
 
     @property
     def models(self) -> Sequence[str]:

@@ -1,7 +1,7 @@
-"""Checks the tools that a run declares, and makes tools of them.
+"""Checks the tools and settings that a run declares, and makes tools of them.
 
 Law: a declared tool never takes the place of the agent's own. The declaration is stored as a request head that has only
-tools, so the same tools are stored once in a session, and a claim names them by their id.
+tools and settings, so the same ones are stored once in a session, and a claim names them by their id.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from helix.core.json import JsonObject, check_json, dumps, loads, text_size
 from helix.core.json_schema import schema_fault, schema_problems
 from helix.core.questions import ask_user
 from helix.core.request_heads import HeadRow, RequestHead, head_row
+from helix.core.run_settings import CHOICES, RunSettings, read_settings
 from helix.core.signatures import arguments_model
 from helix.core.tools import FINISH_TOOL_NAME, NAME, SUBAGENT_TOOL_PREFIX, AnyTool, Tool
 from helix.core.views import RECALL
@@ -34,15 +35,50 @@ BUILT_IN: Final = frozenset({FINISH_TOOL_NAME, RECALL, ask_user.name})
 """The names that no front end may declare, even if the agent does not have the tool now."""
 
 
-def declare_tools(agent: AnyAgent, given: Sequence[GivenTool] | None) -> HeadRow | None:
-    """Return the head with the declared tools, or None without tools. The order of `given` does not matter, so that a
-    page that mounts its parts in another order keeps the prompt cache. Raises `FrontendToolError`, naming the tool."""
+def declare_run(
+    agent: AnyAgent, tools: Sequence[GivenTool] | None, settings: RunSettings | None = None
+) -> HeadRow | None:
+    """Return the head with the declared tools and the settings of a run, or None without both. The order of `tools` does
+    not matter, so that a page that mounts its parts in another order keeps the prompt cache. Raises `FrontendToolError`,
+    naming the tool, and `InvalidInputError` for settings that the agent cannot have."""
+    made = _checked_tools(agent, tools)
+    changes = {} if settings is None else settings.changes
+    if changes:
+        _check_settings(agent, changes, [str(tool["name"]) for tool in made])
+    fields: JsonObject = {"tools": [*made]} if made else {}
+    return head_row(fields | ({"settings": changes} if changes else {})) if made or changes else None
+
+
+def declared_settings(head: RequestHead) -> dict[str, Any]:
+    """Return the settings of a declaration. Raises `DefinitionError` for settings that `declare_run` does not make."""
+    settings = read_settings(head.settings)
+    return {} if settings is None else settings.changes
+
+
+def _check_settings(agent: AnyAgent, changes: Mapping[str, Any], declared: Sequence[str]) -> None:
+    owner, choice = f"agent {agent.name!r}", changes.get("tool_choice", "auto")
+    if agent.function is not None:
+        raise InvalidInputError(f"settings: {owner} calls no model, so a run of it has no settings")
+    if choice in ("auto", "none") or agent.handoffs:  # the tool may be that of the agent which is active
+        return
+    names = [
+        *(tool.name for tool in agent.tools),
+        *([] if agent.finish_tool is None else [FINISH_TOOL_NAME]),
+        *declared,
+    ]
+    if not (names if choice in CHOICES else choice in names):
+        has = f"its tools are {', '.join(names)}" if names else "it has no tools"
+        raise InvalidInputError(f"settings: tool_choice {choice!r} forces a call that {owner} does not have: {has}")
+
+
+def _checked_tools(agent: AnyAgent, given: Sequence[GivenTool] | None) -> list[JsonObject]:
+    """Return the declared tools, in the order of their names."""
     if given is None:
-        return None
+        return []
     if not isinstance(given, Sequence) or isinstance(given, str | bytes):
         raise FrontendToolError(f"tools must be a list of tools, not {type(given).__name__}")
     if not given:
-        return None
+        return []
     if len(given) > MAX_FRONTEND_TOOLS:
         problem = f"the limit of a run is {MAX_FRONTEND_TOOLS}"
         raise FrontendToolError(f"{len(given)} tools, up to {_name_of(given[-1])!r}, are declared; {problem}")
@@ -52,14 +88,14 @@ def declare_tools(agent: AnyAgent, given: Sequence[GivenTool] | None) -> HeadRow
         if tool.name in found:
             raise FrontendToolError(f"tool {tool.name!r} is declared twice: give each tool a name of its own")
         found[tool.name] = tool
-    tools: list[Any] = [found[name].model_dump() for name in sorted(found)]
-    if (total := text_size(dumps(tools))) > MAX_FRONTEND_TOOL_BYTES:
+    tools: list[JsonObject] = [found[name].model_dump() for name in sorted(found)]
+    if (total := text_size(dumps([*tools]))) > MAX_FRONTEND_TOOL_BYTES:
         longest = max(found.values(), key=lambda tool: text_size(dumps(tool.model_dump()))).name
         raise FrontendToolError(
             f"the declared tools have {total} bytes of JSON, and {longest!r} is the longest; the limit of a run is "
             f"{MAX_FRONTEND_TOOL_BYTES}: shorten descriptions, or declare fewer tools"
         )
-    return head_row({"tools": tools})
+    return tools
 
 
 def declared_tools(head: RequestHead) -> dict[str, AnyTool]:

@@ -25,8 +25,8 @@ from helix.core.stored import Stored
 
 SENT: Final = frozenset(
     {
-        *("temperature", "max_output_tokens", "stop", "provider_options", "strict_output"),
-        *("cache", "reasoning", "verbosity", "api", "adapter"),
+        *("temperature", "top_p", "max_output_tokens", "stop", "provider_options", "strict_output"),
+        *("parallel_tool_calls", "cache", "reasoning", "verbosity", "api", "adapter"),
     }
 )
 """The fields of `LLMConfig` that change what is sent to the model, apart from its name."""
@@ -49,8 +49,9 @@ class HeadTool(Record):
     """The text that tells the model what the tool does."""
     parameters: JsonObject = Field(default_factory=dict)
     """The JSON schema of the arguments."""
-    strict: bool = False
-    """Whether the provider was asked to constrain the arguments to the schema."""
+    strict: bool | None = None
+    """Whether the provider should constrain the arguments, as in `Tool.strict`. None: if the schema and the model allow
+    it."""
 
 
 class RequestHead(Record):

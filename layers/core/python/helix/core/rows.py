@@ -95,8 +95,8 @@ class CheckpointRow(Stored):
     view: int = 0
     """The session version in the key of the view that the model was shown. 0: the whole history."""
     frontend_tools: str = ""
-    """The id of the request head with the tools that the run declared, for a run that goes on from here. Empty if it
-    declared none."""
+    """The id of the request head with the tools and settings that the run declared, for a run that goes on from here.
+    Empty if it declared none."""
     active_agent: str = ""
     """The agent that makes the next step after that history. Empty before the first handoff: the session's own agent."""
     state: JsonObject | None = None

@@ -24,6 +24,7 @@ from helix.core.request_fields import (
     Text,
     Token,
 )
+from helix.core.run_settings import RunSettings
 
 Tools = Annotated[list[FrontendTool], Field(max_length=MAX_FRONTEND_TOOLS)]
 """The tools that a run declares."""
@@ -90,6 +91,8 @@ class Run(BaseRequest):
 
     The run pauses at a call, and `answer` has the result. The agent must accept them.
     """
+    settings: RunSettings | None = None
+    """The run's own settings, which override those of the agent. They hold for the same runs as `tools`."""
     subscribe: bool = True
     """Whether to send the run's messages to this connection."""
 
@@ -112,7 +115,9 @@ class _GoOn(SessionRequest):
     key: Key | None = None
     """An idempotency key, as in `Run`."""
     tools: Tools = Field(default_factory=list)
-    """As in `Run`. Without `message` and `tools`, the run keeps the tools of the run that it continues."""
+    """As in `Run`. Without `message`, `tools` and `settings`, the run keeps those of the run that it continues."""
+    settings: RunSettings | None = None
+    """As in `Run`."""
     subscribe: bool = True
     """Whether to send the run's messages to this connection."""
 

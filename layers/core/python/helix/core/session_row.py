@@ -222,7 +222,8 @@ class SessionWork(Stored):
     pending: list[Pending] = Field(default_factory=list)
     """The calls that a paused session waits for. Empty in other states, and if a budget caused the pause."""
     frontend_tools: str = ""
-    """The id of the request head that has the tools which the current or last run declared. Empty if it declared none."""
+    """The id of the request head that has the tools and settings which the current or last run declared. Empty if it
+    declared none."""
     inbox: bool = False
     """Whether messages wait in the inbox that the next run has to take. Set while the session is paused or stopped. The
     first step of the next run takes those that steer, and the end of that run starts the others."""

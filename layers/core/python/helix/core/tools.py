@@ -103,8 +103,10 @@ class Tool(Generic[In]):
     remind_s: RemindS = None
     """The number of seconds after which a waiting call is recalled to people, or several of them. Each reminder is recorded
     once, on the stream and in the call's row, and calls the hook `on_reminder`. None: no reminders."""
-    strict: bool = False
-    """Whether to ask the provider to constrain the arguments to the schema, if it supports that."""
+    strict: bool | None = None
+    """Whether the provider constrains the arguments to the schema. None: if the schema is closed and the model can
+    (docs/guide/models.md#strict-schemas). False: never. True: as None, and before other tools where the provider limits
+    their number."""
     inline: bool = False
     """Whether the tool is fast and trusted. When deployed, it may then run in the function that calls the model, rather
     than in its own worker."""
@@ -154,8 +156,9 @@ class Tool(Generic[In]):
         require(self.on_answer_timeout in policies, owner, "on_answer_timeout", "must be 'deny' or 'fail'")
         require(reminders_of(self.remind_s, wait) is not None, owner, "remind_s", REMIND_PROBLEM)
         require(is_int(self.retries) and 0 <= self.retries <= 10, owner, "retries", "must be between 0 and 10")
-        for flag in ("finish_with", "retry_timeouts", "strict", "inline", "later"):
+        for flag in ("finish_with", "retry_timeouts", "inline", "later"):
             require(isinstance(getattr(self, flag), bool), owner, flag, "must be True or False")
+        require(self.strict in (None, True, False), owner, "strict", "must be True, False or None")
         problem = "needs retries=1 or more, and on_unknown='retry': what timed out may have happened"
         retried = self.retries > 0 and self.on_unknown == "retry"
         require(not self.retry_timeouts or retried, owner, "retry_timeouts", problem)
@@ -206,7 +209,7 @@ class ToolOptions(TypedDict, total=False):
     """See `Tool.on_answer_timeout`."""
     remind_s: RemindS
     """See `Tool.remind_s`."""
-    strict: bool
+    strict: bool | None
     """See `Tool.strict`."""
     inline: bool
     """See `Tool.inline`."""

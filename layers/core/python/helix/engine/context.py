@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from helix.core.agents import AnyAgent
-from helix.core.declared_tools import accepts, declared_tools
+from helix.core.declared_tools import accepts, declared_settings, declared_tools
 from helix.core.delivery import Delivery
 from helix.core.entries import AssistantRow
 from helix.core.errors import AgentNotFoundError
@@ -73,6 +73,8 @@ class RunContext:
     """Whether this worker's claim has just written `session`, so that the first step does not have to read it."""
     run_tools: Mapping[str, AnyTool] = field(default_factory=dict)
     """The tools that the run declared, by name. Empty in a context from `make_context`, which executes nothing."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The settings of the run that override those of the agent, by name. Empty like `run_tools`."""
     row: RunRow | None = None
     """The run's row, if this worker knows every write to it. None: it must be read."""
     text: str | None = None
@@ -194,14 +196,15 @@ def make_context(
     return context
 
 
-async def read_declared(engine: Engine, session: SessionRow) -> dict[str, AnyTool]:
-    """Return the tools that the session's run declared, by name. Nothing is read if it declared none."""
+async def read_declared(engine: Engine, session: SessionRow) -> tuple[dict[str, AnyTool], dict[str, Any]]:
+    """Return the tools and the settings that the session's run declared, by name. Nothing is read if it declared
+    none."""
     if not session.frontend_tools:
-        return {}
+        return {}, {}
     head = await read_head(engine.store, session.session_id, session.frontend_tools)
     if head is None:
         raise RowMissingError(f"session {session.session_id!r}: the tools that its run declared are missing")
-    return declared_tools(head)
+    return declared_tools(head), declared_settings(head)
 
 
 @asynccontextmanager
@@ -211,7 +214,7 @@ async def open_context(
     """Open a context that watches for stops. Leaving the block flushes the stream, so the log then has all its
     chunks."""
     context = make_context(engine, agent, session, run, delivery)
-    context.run_tools = await read_declared(engine, session)
+    context.run_tools, context.settings = await read_declared(engine, session)
     async with engine.stops.watch(session, context.run_id) as watch:
         context.watch = watch
         try:

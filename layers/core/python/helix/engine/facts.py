@@ -372,7 +372,8 @@ class RunCounted:
 
 Fact = (
     RunStarted | RunClaimed | RunBegan | MessagesAdded | StepFolded | CommitsMissed | RunQueued | RunAdmitted
-    | CacheAsked | CacheLost | BudgetRefused | ContextChanged | MessageWaits | ModelAsked | AnswerPart | TryFailed | AnswerWithheld
-    | ModelAnswered | ModelCallEnded | CallsRefused | StepStaged | CallWaits | CallReminded | ToolClaimed | ToolStarted
-    | ToolEnded | CallDone | ChildBegan | ChildAttached | ChildEnded | RunEnded | RunFinished | RunCounted
+    | CacheAsked | CacheLost | BudgetRefused | ContextChanged | MessageWaits | ModelAsked | AnswerPart | TryFailed
+    | AnswerWithheld | ModelAnswered | ModelCallEnded | CallsRefused | StepStaged | CallWaits | CallReminded
+    | ToolClaimed | ToolStarted | ToolEnded | CallDone | ChildBegan | ChildAttached | ChildEnded | RunEnded
+    | RunFinished | RunCounted
 )  # fmt: skip

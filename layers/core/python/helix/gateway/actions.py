@@ -140,6 +140,7 @@ async def run(backend: Backend, caller: Connection, request: Run, read_files: Re
         user_id=caller.principal,
         when_running=request.when_running,
         tools=request.tools,
+        settings=request.settings,
     )
     if not request.edits or row is None:
         start = partial(
@@ -153,6 +154,7 @@ async def run(backend: Backend, caller: Connection, request: Run, read_files: Re
             priority=request.priority,
             when_running=request.when_running,
             tools=request.tools,
+            settings=request.settings,
         )
     return await _start_run(backend, caller, request, session_id, row, start)
 
@@ -178,7 +180,7 @@ async def resume_or_retry(backend: Backend, caller: Connection, request: Resume 
         case _:
             assert_never(request)
     message = AgentInput(message=request.message or "", files=request.files) if request.files else request.message
-    start = partial(start, agent, row.session_id, message=message, tools=request.tools)
+    start = partial(start, agent, row.session_id, message=message, tools=request.tools, settings=request.settings)
     return await _start_run(backend, caller, request, row.session_id, row, start)
 
 

@@ -38,8 +38,8 @@ class ToolSpec:
     """The text that tells the model what the tool does."""
     parameters: JsonObject
     """A JSON Schema object that describes the arguments."""
-    strict: bool = False
-    """Whether the provider should constrain the arguments to the schema, if it supports that."""
+    strict: bool | None = None
+    """Whether the provider should constrain the arguments to the schema, as in `Tool.strict`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +274,10 @@ class BaseAdapter(ABC):
             unsupported(catalog.info(model), files) for model in [request.config.model, *request.config.fallbacks]
         ]
         return None if None in problems else problems[0]
+
+    def refused_setting(self, config: LLMConfig) -> str | None:
+        """Return which setting a model of `config` is known to refuse, and what to do. None if none is."""
+        return None
 
     def prepare(self, config: LLMConfig) -> None:
         """Import the modules that the first call with `config` needs, which blocks. This creates no clients and reads

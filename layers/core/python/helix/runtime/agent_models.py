@@ -4,14 +4,26 @@ not need an executor.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from helix.adapters.models.function import FunctionModel
 from helix.core.agents import Agent, AnyAgent
-from helix.core.errors import AgentNotFoundError, InvalidInputError
+from helix.core.config import LLMConfig
+from helix.core.declared_tools import declare_run
+from helix.core.errors import AgentNotFoundError, DefinitionError, InvalidInputError
+from helix.core.frontend_tools import GivenTool
 from helix.core.registry import AgentRegistry, default_registry
+from helix.core.request_heads import HeadRow
+from helix.core.run_settings import GivenSettings, read_settings
 from helix.ports.model import BaseAdapter, LLMAdapter
 from helix.runtime.user_adapters import complete_adapter, is_adapter
+
+
+def check_settings(agent: AnyAgent, adapter: BaseAdapter, config: LLMConfig) -> None:
+    """Raise `DefinitionError` if the agent's model is known to refuse a setting of its config."""
+    if (problem := adapter.refused_setting(config)) is not None:
+        raise DefinitionError(f"agent {agent.name!r}", "llm_config", problem)
+
 
 Models = LLMAdapter | Callable[[AnyAgent], LLMAdapter]
 
@@ -28,7 +40,22 @@ class Agents:
     def know(self, agent: AnyAgent) -> None:
         if not isinstance(agent, Agent):
             raise InvalidInputError(f"{agent!r} is not an Agent")
+        if isinstance(agent.llm_config, LLMConfig) and self._known.get(agent.name) is not agent:
+            check_settings(agent, self.model_of(agent), agent.llm_config)
         self._known[agent.name] = agent
+
+    def declare(
+        self, agent: AnyAgent, tools: Sequence[GivenTool] | None, given: GivenSettings | None
+    ) -> HeadRow | None:
+        """Return the declaration of a run (`core.declared_tools`). Raises `InvalidInputError` for a setting that the
+        agent's model refuses."""
+        settings = read_settings(given)
+        declared = declare_run(agent, tools, settings)
+        if settings is not None and isinstance(agent.llm_config, LLMConfig):
+            config = agent.llm_config.model_copy(update=settings.changes)
+            if (problem := self.model_of(agent).refused_setting(config)) is not None:
+                raise InvalidInputError(f"settings: {problem}")
+        return declared
 
     def named(self, name: str) -> AnyAgent:
         """Return the agent with that name. Raises `AgentNotFoundError`."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from helix.core.agents import AnyAgent
-from helix.core.declared_tools import declare_tools
 from helix.core.errors import AgentAlreadyRunningError, CheckpointNotFoundError, InvalidInputError, RunNotFoundError
 from helix.core.files import FilePart
 from helix.core.frontend_tools import GivenTool
@@ -21,6 +20,7 @@ from helix.core.initial import AgentInput
 from helix.core.messages import AssistantMessage, UserMessage
 from helix.core.rows import CheckpointRow
 from helix.core.run_row import RunRow
+from helix.core.run_settings import GivenSettings
 from helix.core.session_row import SessionRow
 from helix.engine.history import History
 from helix.runtime.executor import Executor
@@ -91,6 +91,7 @@ async def edit(
     user_id: str | None,
     key: str,
     tools: Sequence[GivenTool] | None = None,
+    settings: GivenSettings | None = None,
     when_running: WhenRunning = "refuse",
 ) -> Handle:
     """Run with a message that replaces the one with its `metadata["id"]`, even if that one waits. If the session has no
@@ -103,14 +104,22 @@ async def edit(
         if said is not None and said.run is not None and said.newest and said.is_same(given.message, files):
             return await executor.get_handle(agent, session_id, session.run_id, user_id=user_id)
         if said is not None:
-            return await rewind(executor, agent, session, said, given, files, user_id=user_id, key=key, tools=tools)
+            own: dict[str, Any] = {"user_id": user_id, "key": key, "tools": tools, "settings": settings}
+            return await rewind(executor, agent, session, said, given, files, **own)
         if (waiting := await find_waiting(executor, session_id, given, files)) is not None:
             handle = await executor.get_handle(agent, session_id, waiting.run_id, user_id=user_id)
             handle.queued_id = waiting.queued_id
             return handle
     try:
         return await executor.execute(
-            agent, given, session_id=session_id, user_id=user_id, key=key, when_running=when_running, tools=tools
+            agent,
+            given,
+            session_id=session_id,
+            user_id=user_id,
+            key=key,
+            when_running=when_running,
+            tools=tools,
+            settings=settings,
         )
     except AgentAlreadyRunningError:
         if (run_id := await present_run(executor, session_id, given, files)) is None:
@@ -154,6 +163,7 @@ async def rewind(
     user_id: str | None,
     key: str,
     tools: Sequence[GivenTool] | None = None,
+    settings: GivenSettings | None = None,
 ) -> Handle:
     """Go back to the position before the message, or to the start of the run, and run from there. `given` is the run's
     message with its `files`; None runs without one. A repeated request with the same key returns the run that the first
@@ -174,7 +184,7 @@ async def rewind(
         opening=Opening(user_id=user_id),
         key=key,
         point=await _find_checkpoint(executor.engine.history, session, to),
-        tools=declare_tools(agent, tools),
+        tools=executor.agents.declare(agent, tools, settings),
     )
     return await executor.start_run(agent, session.session_id, ask, files)
 

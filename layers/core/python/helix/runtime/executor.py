@@ -15,7 +15,6 @@ from typing import Any, Self, TypeVar
 
 from helix.core.agents import Agent, AnyAgent
 from helix.core.claim_plan import lapsed, mode_after_lapse
-from helix.core.declared_tools import declare_tools
 from helix.core.delivery import Delivery
 from helix.core.errors import (
     AgentAlreadyRunningError,
@@ -38,6 +37,7 @@ from helix.core.handles import (
 from helix.core.inbox import MessageWithdrawnError, WhenRunning
 from helix.core.initial import AgentInput, Input
 from helix.core.json import JsonObject
+from helix.core.run_settings import GivenSettings
 from helix.core.status import ClaimMode
 from helix.core.wire import StreamMessage
 from helix.engine.claims.claim import claim
@@ -106,6 +106,7 @@ class Executor(SessionVerbs):
         key: str | None = None,
         when_running: WhenRunning = "refuse",
         tools: Sequence[GivenTool] | None = None,
+        settings: GivenSettings | None = None,
     ) -> AgentExecutionHandle[OutputT]:
         """Start a run in a new session, or with the next message of a session that is not running.
 
@@ -129,10 +130,11 @@ class Executor(SessionVerbs):
             until its calls are answered. `handle.queued_id` names a message that waits, for `withdraw`.
         tools: tools that the caller executes, for this run and the runs that continue it without a message: `FrontendTool`,
             or mappings with `name`, `description` and `parameters`. The agent must accept them (`Agent.frontend_tools`).
-            The run pauses at a call, which `handle.answer` answers. A message that steers a working run does not change
-            the tools of that run.
+            The run pauses at a call, which `handle.answer` answers. A message that steers does not change the run's tools.
+        settings: `RunSettings` or a mapping, which override the agent's settings for the same runs as `tools`.
 
-        Raises `FrontendToolError` for a tool that is not valid or that the agent does not accept.
+        Raises `FrontendToolError` for a tool that the agent does not accept, `DefinitionError` for a setting that does
+        not exist, and `InvalidInputError` for one that is not valid or that the agent's model refuses.
         Raises `QueueFullError` if the queue of the agent's waiting runs is full, and `InboxFullError` if too many
         messages wait in the session.
         """
@@ -150,7 +152,6 @@ class Executor(SessionVerbs):
             await self._check_room(agent, "execute", None)
             copied = await self.branch(branch["from_session_id"], branch.get("checkpoint_id"), session_id=session_id)
             session_id = copied.session_id
-        made = session_id is None
         target = self.engine.ids.new("ses") if session_id is None else session_id
         ask = ClaimInput(
             "execute",
@@ -162,8 +163,8 @@ class Executor(SessionVerbs):
             priority=priority,
             key=key,
             when_running=when_running,
-            tools=declare_tools(agent, tools),
-            made=made,
+            tools=self.agents.declare(agent, tools, settings),
+            made=session_id is None,
         )
         return await self.start_run(agent, target, ask, files)
 
@@ -179,6 +180,7 @@ class Executor(SessionVerbs):
         user_id: str | None = None,
         key: str | None = None,
         tools: Sequence[GivenTool] | None = None,
+        settings: GivenSettings | None = None,
     ) -> AgentExecutionHandle[OutputT]:
         """Continue an interrupted or paused session with a new run, or rewind to a checkpoint.
 
@@ -188,8 +190,8 @@ class Executor(SessionVerbs):
         from_checkpoint: time travel, even for completed and failed sessions. Later messages can still be reached through
             their own checkpoints.
 
-        A session whose process died continues here once its lease has expired. For `user_id`, `key` and `tools` see
-        `execute`. Without `message` and `tools`, the run keeps the tools of the run that it continues. A repeated answer
+        A session whose process died continues here once its lease has expired. For the other parameters see `execute`.
+        Without `message`, `tools` and `settings`, the run keeps those of the run that it continues. A repeated answer
         raises `CallNotPendingError`, even under a key.
         """
         self.agents.know(agent)
@@ -213,7 +215,7 @@ class Executor(SessionVerbs):
             if claim_mode != "takeover":
                 await self._begin_each(await fail_lapsed(self.engine, agent, session_id, self._delivery()))
         text, files = await read_message(message)
-        declared, opening = declare_tools(agent, tools), Opening(user_id=user_id)
+        declared, opening = self.agents.declare(agent, tools, settings), Opening(user_id=user_id)
         ask = ClaimInput(claim_mode, text, checkpoint_id=checkpoint_id, opening=opening, key=key, tools=declared)
         return await self.start_run(agent, session_id, ask, files)
 
@@ -227,11 +229,12 @@ class Executor(SessionVerbs):
         user_id: str | None = None,
         key: str | None = None,
         tools: Sequence[GivenTool] | None = None,
+        settings: GivenSettings | None = None,
     ) -> AgentExecutionHandle[OutputT]:
         """Try a failed session again with a fresh step budget, from its last checkpoint or from the failed run's start.
 
         With a message, it replaces the failed run's unanswered message. Without one, no step that was paid for and no
-        finished call is repeated. For `user_id` and `key` see `execute`, for `tools` see `resume`.
+        finished call is repeated. For `user_id` and `key` see `execute`, for `tools` and `settings` see `resume`.
         """
         self.agents.know(agent)
         check_mode(mode, RetryMode)
@@ -241,7 +244,8 @@ class Executor(SessionVerbs):
         await self._begin_each(await fail_lapsed(self.engine, agent, session_id, self._delivery()))
         claim_mode: ClaimMode = "retry" if mode == "from_checkpoint" else "from_start"
         text, files = await read_message(message)
-        ask = ClaimInput(claim_mode, text, opening=Opening(user_id=user_id), key=key, tools=declare_tools(agent, tools))
+        declared, opening = self.agents.declare(agent, tools, settings), Opening(user_id=user_id)
+        ask = ClaimInput(claim_mode, text, opening=opening, key=key, tools=declared)
         return await self.start_run(agent, session_id, ask, files)
 
     async def answer(
@@ -342,8 +346,7 @@ class Executor(SessionVerbs):
         return handle
 
     async def _check_user(self, session_id: str, user_id: str | None) -> None:
-        """Raise `InvalidInputError` if the id is not valid, and `SessionNotFoundError` if the session does not belong
-        to this user."""
+        """Raise an error for an id that is not valid, or for a session that does not belong to this user."""
         check_session_id(session_id)
         if user_id is not None:
             session = await self.engine.history.session(session_id)

@@ -12,15 +12,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
-from helix.adapters.models.choice import provider_of
-from helix.adapters.models.providers import name_problem
+from helix.adapters.models.providers import name_problem, provider_of
 from helix.core.agents import AnyAgent
 from helix.core.config import LLMConfig
 from helix.core.errors import DefinitionError, InvalidInputError
+from helix.core.prompt import build_effective_tools
 from helix.core.states import typed_state
 from helix.core.steps import AnyStepResult
-from helix.ports.model import BaseAdapter, LLMAdapter, LLMGenerateInput
-from helix.runtime.agent_models import Agents, Models
+from helix.ports.model import BaseAdapter, LLMAdapter, LLMGenerateInput, ToolSpec
+from helix.runtime.agent_models import Agents, Models, check_settings
 from helix.runtime.importing import load
 from helix.runtime.user_adapters import is_adapter
 
@@ -77,9 +77,9 @@ def choose_model(agent: AnyAgent, asked_for: str | None, environment: Mapping[st
     a model silently."""
     if asked_for in DEMO_NAMES:
         return _demonstration(None)
-    if asked_for is not None:
-        from helix.adapters.models.adapter import ModelAdapter
+    from helix.adapters.models.adapter import ModelAdapter
 
+    if asked_for is not None:
         check_model_name(asked_for, environment)
         return ModelChoice(OneModel(ModelAdapter(), asked_for), asked_for)
     for member in _tree(agent):
@@ -88,6 +88,7 @@ def choose_model(agent: AnyAgent, asked_for: str | None, environment: Mapping[st
             continue
         for model in config.models:
             _check_name(f"agent {member.name!r}", model, config, environment)
+        check_settings(member, ModelAdapter(), config)
         for model in member.context.models:
             _check_name(f"agent {member.name!r}", model, LLMConfig(model=model), environment)
         if (lacking := _find_missing_variable(config, environment)) is not None:
@@ -108,6 +109,9 @@ class OneModel(BaseAdapter):
     def prepare(self, config: LLMConfig) -> None:
         self._adapter.prepare(self.configured(config))
 
+    def refused_setting(self, config: LLMConfig) -> str | None:
+        return self._adapter.refused_setting(self.configured(config))
+
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
         return await self._adapter.generate_step(replace(request, config=self.configured(request.config)))
 
@@ -123,6 +127,40 @@ def prepare_models(agents: Agents) -> None:
             adapter.prepare(config)
             for model in member.context.models:
                 adapter.prepare(LLMConfig(model=model))
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStrictness:
+    """Whether a model constrains the arguments of a tool to its schema (docs/guide/models.md#strict-schemas)."""
+
+    agent: str
+    """The agent's name."""
+    model: str
+    """The agent's model. A fallback may decide otherwise."""
+    tool: str
+    """The tool's name. The output is `__finish__`."""
+    strict: bool
+    """Whether the tool is strict."""
+    reason: str = ""
+    """Why it is not strict. Empty if it is."""
+
+
+def strict_tools_of(agent: AnyAgent) -> Iterator[ToolStrictness]:
+    """Yield whether each tool of the agent and of its sub-agents is strict. Raises `DefinitionError` if a model is known to
+    refuse a setting."""
+    from helix.adapters.models.adapter import ModelAdapter
+    from helix.adapters.models.choice import package_of
+    from helix.adapters.models.strict_tools import plan_strict, strict_form
+
+    for member in _tree(agent):
+        if (config := _config(member)) is None:
+            continue
+        check_settings(member, ModelAdapter(), config)
+        tools = [ToolSpec(t.name, t.description, t.parameters, t.strict) for t in build_effective_tools(member)]
+        plan = plan_strict(tools, config, strict_form(config.model, package_of(config.model, config)))
+        for tool in tools:
+            reason = plan.reasons.get(tool.name, "")
+            yield ToolStrictness(member.name, config.model, tool.name, not reason, reason)
 
 
 def models_of(agent: AnyAgent) -> Iterator[str]:

@@ -37,6 +37,7 @@ class _Declared(BaseAdapter):
         self.repeats_failures = bool(getattr(adapter, "repeats_failures", False))
         self._configured = getattr(adapter, "configured", super().configured)
         self._prepare = getattr(adapter, "prepare", super().prepare)
+        self._refused_setting = getattr(adapter, "refused_setting", super().refused_setting)
         self._unsupported = getattr(adapter, "unsupported", super().unsupported)
 
     def configured(self, config: LLMConfig) -> LLMConfig:
@@ -45,6 +46,10 @@ class _Declared(BaseAdapter):
 
     def prepare(self, config: LLMConfig) -> None:
         self._prepare(config)
+
+    def refused_setting(self, config: LLMConfig) -> str | None:
+        found: str | None = self._refused_setting(config)
+        return found
 
     def unsupported(self, request: LLMGenerateInput, catalog: ModelCatalog | None) -> str | None:
         found: str | None = self._unsupported(request, catalog)

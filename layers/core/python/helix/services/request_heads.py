@@ -52,13 +52,17 @@ class RequestHeads:
         request: LLMGenerateInput,
         declared: Container[str] = (),
         reminders: Sequence[str] = (),
+        *,
+        overridden: bool = False,
     ) -> CallHead:
         """Return the head of the request. `declared`: the names of the tools that the run declared, which belong to the
         session. `reminders`: the texts at the end of the request, which belong to the session if the agent has reminders.
-        Raises `InvalidInputError` for settings that are not JSON, which a function of the agent may return."""
+        `overridden`: whether the run has settings of its own, which belong to the session too. Raises `InvalidInputError`
+        for settings that are not JSON, which a function of the agent may return."""
         if agent.function is not None:
             return CallHead()
         fields, varying = _fields(request), _varying(agent)
+        varying = [*varying, "settings", "tool_choice"] if overridden else varying
         own = {name: fields.pop(name) for name in varying if name in fields}
         if reminders:
             (own if agent.reminders else fields)["reminders"] = [*reminders]
@@ -200,5 +204,5 @@ def _tools(request: LLMGenerateInput) -> JsonObject:
 
 def _tool(tool: ToolSpec) -> JsonObject:
     """Return the fields of `HeadTool` that are not at their default."""
-    strict: JsonObject = {"strict": True} if tool.strict else {}
+    strict: JsonObject = {} if tool.strict is None else {"strict": tool.strict}
     return {"name": tool.name, "description": tool.description, "parameters": tool.parameters, **strict}

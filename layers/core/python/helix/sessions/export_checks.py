@@ -14,7 +14,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from helix.core.damage import UNREADABLE
-from helix.core.declared_tools import declared_tools
+from helix.core.declared_tools import declared_settings, declared_tools
 from helix.core.entries import AssistantRow, parse_entry
 from helix.core.errors import DamagedRowError, DefinitionError, HelixError, InvalidInputError
 from helix.core.json import check_json
@@ -199,7 +199,8 @@ def _check_heads(rows: SessionRows) -> None:
     for sort, value in rows.values.items():
         if ident := value.get("frontend_tools"):
             try:
-                declared_tools(join_head(heads[head_sort(ident)], None))
+                head = join_head(heads[head_sort(ident)], None)
+                declared_tools(head), declared_settings(head)
             except DefinitionError as error:
                 raise InvalidInputError(f"session {rows.session_id!r}: row {sort!r}: {error}") from error
 

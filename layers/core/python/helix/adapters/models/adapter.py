@@ -22,6 +22,7 @@ from helix.adapters.models.file_forms import refused
 from helix.adapters.models.playback import notify
 from helix.adapters.models.pricing import Prices
 from helix.adapters.models.server_tool_forms import refused_server_tool
+from helix.adapters.models.setting_checks import refused_setting
 from helix.adapters.models.wire import Wire
 from helix.adapters.system import SystemClock
 from helix.core.config import LLMConfig
@@ -82,6 +83,9 @@ class ModelAdapter(BaseAdapter):
     def package(self, model: str, config: LLMConfig) -> str:
         """Return the name of the package that calls `model`."""
         return package_of(model, config)
+
+    def refused_setting(self, config: LLMConfig) -> str | None:
+        return next(filter(None, (refused_setting(model, config) for model in config.models)), None)
 
     def unsupported(self, request: LLMGenerateInput, catalog: ModelCatalog | None) -> str | None:
         config, files = request.config, latest_files(request.lasting)

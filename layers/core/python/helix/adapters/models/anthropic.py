@@ -31,7 +31,7 @@ from helix.adapters.models.turns import (
     turns,
 )
 from helix.adapters.models.wire import AttemptFailedError, CallPart, Piece
-from helix.core.json import dumps
+from helix.core.json import JsonObject, dumps
 from helix.core.messages import ToolResultMessage, UserMessage
 from helix.ports.model import LLMGenerateInput, ToolSpec
 
@@ -66,6 +66,7 @@ class _Exchange(SdkExchange):
         options = self.options
         client = self.connect(options)
         await self.files.load()
+        self.constrain("anthropic")
         try:
             await self.post(client, "/v1/messages", self._body(options), self._with_betas(options))
         except TypeError as error:  # the package raises this if it has no credentials
@@ -86,10 +87,12 @@ class _Exchange(SdkExchange):
     async def form(self) -> dict[str, Any]:
         options = self.options
         self.drop_client_options(options)
+        self.constrain("anthropic")
         body = {**self._body(options), **(options.get("extra_body") or {})}
         return {name: value for name, value in body.items() if name != "stream"}
 
     def read(self, answer: Mapping[str, Any]) -> Sequence[Piece]:
+        self.constrain("anthropic")
         self._count(answer.get("usage"))
         self.finish_reason = answer.get("stop_reason")
         pieces: list[Piece] = []
@@ -153,6 +156,8 @@ class _Exchange(SdkExchange):
             body["max_tokens"] = max(answer, count(options, "thinking", "budget_tokens") + LEAST_ANSWER)
         if config.temperature is not None and takes_temperature(config.temperature, entry, thinks):
             body["temperature"] = config.temperature
+        if config.top_p is not None:
+            body["top_p"] = config.top_p
         if config.stop:
             body["stop_sequences"] = config.stop
         mark = cache_mark(self.request, supported=bool(entry.get("supports_prompt_caching", not entry)))
@@ -164,8 +169,12 @@ class _Exchange(SdkExchange):
             body["system"] = [text_block(system)]
         form = server_tool_form(config.server_tools, self.interface)
         if tools or form.tools:
-            body["tools"] = [*(_tool(tool) for tool in tools), *form.tools]
-            body["tool_choice"] = _choice(self.request.tool_choice if self.request.tools else self._free_choice, thinks)
+            body["tools"] = [*(_tool(tool, self.strict_forms.get(tool.name)) for tool in tools), *form.tools]
+            unforced = thinks or entry.get("supports_forced_tool_use") is False
+            choice = self.request.tool_choice if self.request.tools else self._free_choice
+            body["tool_choice"] = _choice(choice, unforced)
+            if config.parallel_tool_calls is False and body["tool_choice"]["type"] != "none":
+                body["tool_choice"]["disable_parallel_tool_use"] = True
         if form.servers:
             body["mcp_servers"] = form.servers
         if mark:
@@ -200,15 +209,16 @@ def base_of(options: Mapping[str, Any]) -> str | None:
     return base.rstrip("/").removesuffix("/messages").removesuffix("/v1") if base else None
 
 
-def _tool(tool: ToolSpec) -> dict[str, Any]:
-    return {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
+def _tool(tool: ToolSpec, strict: JsonObject | None) -> dict[str, Any]:
+    made = {"name": tool.name, "description": tool.description, "input_schema": strict or tool.parameters}
+    return {**made, "strict": True} if strict else made
 
 
-def _choice(choice: str, thinks: bool) -> dict[str, Any]:
+def _choice(choice: str, unforced: bool) -> dict[str, Any]:
     match choice:
         case "auto" | "none":
             return {"type": choice}
-        case _ if thinks:
+        case _ if unforced:
             return {"type": "auto"}
         case "required":
             return {"type": "any"}

@@ -16,6 +16,7 @@ from helix.adapters.models.answer import PartialAnswer
 from helix.adapters.models.effort import with_verbosity
 from helix.adapters.models.failures import Failure, classify, failure, is_connection_lost, may_be_billed
 from helix.adapters.models.reasoning import request_for
+from helix.adapters.models.strict_tools import explain_refusal
 from helix.adapters.models.wire import AttemptFailedError, BrokenStreamError, Exchange, Piece, RefusedAnswerError, Wire
 from helix.core.errors import AccessDeniedError
 from helix.core.messages import files_of
@@ -126,7 +127,9 @@ async def attempt(wire: Wire, call: Call, now: Callable[[], float]) -> AnyStepRe
         if isinstance(error, TimeoutError) and limit.expired():
             return failure(model, "timeout", f"the attempt took more than {seconds:g} s")
         billed = reading.heard or may_be_billed(error)
-        return classify(error, model, now=now(), secrets=call.secrets, with_files=bool(files_of(request.messages)))
+        with_files = bool(files_of(request.messages))
+        failed = classify(error, model, now=now(), secrets=call.secrets, with_files=with_files)
+        return explain_refusal(failed, error, model, [tool.name for tool in request.tools], exchange.strict)
     finally:
         with contextlib.suppress(Exception):
             await exchange.close()

@@ -51,7 +51,7 @@ from helix.core.messages import (
     ToolResultMessage,
     UserMessage,
 )
-from helix.ports.model import LLMGenerateInput
+from helix.ports.model import LLMGenerateInput, ToolSpec
 
 _OF_THE_SESSION = {
     "aws_access_key_id": "aws_access_key_id",
@@ -163,6 +163,8 @@ class _Exchange(NativeExchange):
             raise AttemptFailedError(failure(self.model, "bad_request", problem)) from error
         await self._files.load()
         known = client.meta.service_model.operation_model("ConverseStream").input_shape.members
+        if "strict" in client.meta.service_model.shape_for("ToolSpecification").members:  # an older boto3 refuses it
+            self.constrain("boto3")
         arguments, body = self._arguments(options, frozenset(known)), None
         if self._files.loaded:
             whole = {name: value for name, value in arguments.items() if "location" not in known[name].serialization}
@@ -218,6 +220,8 @@ class _Exchange(NativeExchange):
         more = own_options(
             options, known | OPENAIS | {"cache_control"} | ({"top_p"} if self._is_claude else {"top_p", "thinking"})
         )
+        if (tools := self._tools(entry)) and (choice := self._claudes_choice("toolChoice" in tools)):
+            more["tool_choice"] = choice
         if more:
             arguments["additionalModelRequestFields"] = {**more, **arguments.get("additionalModelRequestFields", {})}
         inference = {**self._inference(options, entry), **arguments.get("inferenceConfig", {})}
@@ -225,7 +229,7 @@ class _Exchange(NativeExchange):
             arguments["inferenceConfig"] = inference
         if system:
             arguments["system"] = [_text(system)]
-        if tools := self._tools(entry):
+        if tools:
             arguments["toolConfig"] = tools
         caches = (self._is_claude or self._is_nova) and entry.get("supports_prompt_caching", not entry)
         mark = cache_mark(self.request, supported=True) if caches else None
@@ -250,21 +254,34 @@ class _Exchange(NativeExchange):
             made["temperature"] = config.temperature
         if config.stop:
             made["stopSequences"] = config.stop
-        if "top_p" in options:
-            made["topP"] = options["top_p"]
+        if (top_p := options.get("top_p", config.top_p)) is not None:
+            made["topP"] = top_p
         return made
 
     def _tools(self, entry: Mapping[str, Any]) -> dict[str, Any]:
         request = self.request
-        tools = [_tool(tool.name, tool.description, tool.parameters) for tool in tools_to_send(request)]
+        tools = [_tool(tool, self.strict_forms.get(tool.name)) for tool in tools_to_send(request)]
         made: dict[str, Any] = {"tools": tools} if tools else {}
         if not request.tools:
             return made
-        forced = request.tool_choice not in ("auto", "none") and not self._thinks
+        unforced = self._thinks or entry.get("supports_forced_tool_use") is False
+        forced = request.tool_choice not in ("auto", "none") and not unforced
         if forced and (self._is_claude or self._is_nova or entry.get("supports_tool_choice", not entry)):
             named = {"any": {}} if request.tool_choice == "required" else {"tool": {"name": request.tool_choice}}
             made["toolChoice"] = named
         return made
+
+    def _claudes_choice(self, chosen: bool) -> dict[str, Any] | None:
+        """Return Claude's own field for what Converse cannot say. `chosen`: whether `toolChoice` has the type, which may
+        be given only once."""
+        request = self.request
+        if not self._is_claude or not request.tools:
+            return None
+        if "none" == request.tool_choice == request.config.tool_choice:
+            return {"type": "none"}
+        if request.config.parallel_tool_calls is False:
+            return {"disable_parallel_tool_use": True} | ({} if chosen else {"type": "auto"})
+        return None
 
     def _answer(self, message: AssistantMessage) -> Blocks:
         return [block for part in in_order(message) if (block := self._block(part))]
@@ -342,8 +359,10 @@ def _text(text: str) -> dict[str, Any]:
     return {"text": text}
 
 
-def _tool(name: str, description: str, parameters: JsonObject) -> dict[str, Any]:
-    return {"toolSpec": {"name": name, "description": description or name, "inputSchema": {"json": parameters}}}
+def _tool(tool: ToolSpec, strict: JsonObject | None) -> dict[str, Any]:
+    schema = {"json": strict or tool.parameters}
+    made = {"name": tool.name, "description": tool.description or tool.name, "inputSchema": schema}
+    return {"toolSpec": {**made, "strict": True} if strict else made}
 
 
 def _thought(block: ThinkingContent) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from helix.adapters.models.catalog import entry_of
 from helix.adapters.models.file_forms import Interface
 from helix.adapters.models.openai_api import api_of
 from helix.adapters.models.pricing import Prices
-from helix.adapters.models.providers import FAMILIES
+from helix.adapters.models.providers import FAMILIES, provider_of
 from helix.adapters.models.wire import Wire
 from helix.core.config import LLMConfig
 from helix.core.errors import DefinitionError
@@ -63,14 +63,6 @@ _TRANSLATED: Mapping[str, frozenset[str]] = {
     ),
 }
 """The provider options in OpenAI's terms that litellm translates for other providers."""
-
-
-def provider_of(model: str) -> str:
-    """Return the provider that a model's name contains before the slash, or that the name's family implies."""
-    provider, slash, _ = model.partition("/")
-    if slash:
-        return provider.lower()
-    return next((owner for start, owner in FAMILIES.items() if model.lower().startswith(start)), "openai")
 
 
 def interface_of(model: str, config: LLMConfig, package: str) -> Interface:

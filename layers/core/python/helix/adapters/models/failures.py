@@ -230,6 +230,11 @@ def classify(
     return replace(made, about_reasoning=refused, reported=limit_in(chain))
 
 
+def messages_of(error: BaseException) -> list[str]:
+    """Return the messages of the error and its causes, as the provider wrote them."""
+    return [_message_of(each) for each in _chain(error)]
+
+
 def is_connection_lost(error: BaseException) -> bool:
     return _code(list(_chain(error))) in ("connection_error", "timeout")
 

@@ -19,9 +19,10 @@ from helix.adapters.models.failures import failure
 from helix.adapters.models.file_parts import RequestFiles
 from helix.adapters.models.litellm_tap import StreamTap
 from helix.adapters.models.openai_api import api_of
-from helix.adapters.models.openai_form import call_arguments, strict_tools
+from helix.adapters.models.openai_form import call_arguments
 from helix.adapters.models.pricing import Prices, Tokens, usage_of
 from helix.adapters.models.providers import unknown_provider
+from helix.adapters.models.strict_tools import plan_strict, strict_form
 from helix.adapters.models.wire import AttemptFailedError, CallPart, Exchange, Piece, Redacted, Text, Thinking
 from helix.core.config import LLMConfig
 from helix.core.errors import DefinitionError
@@ -99,11 +100,12 @@ class _Exchange:
             self._provider = litellm.get_llm_provider(model, options.get("custom_llm_provider"))[1]
         except Exception as error:
             raise AttemptFailedError(failure(model, "model_not_found", unknown_provider(model))) from error
-        strict_ok = bool(litellm.supports_response_schema(model=model))
-        self.strict = strict_tools(self._request, self._provider, strict_ok)
+        tools = self._request.tools
+        strict = plan_strict(tools, self._request.config, strict_form(model, LITELLM)).schemas
+        self.strict = {tool.name: tool.parameters for tool in tools if tool.name in strict}
         files = RequestFiles(self._request, model, "litellm")
         await files.load()
-        arguments = call_arguments(self._request, model, self._provider, files, strict_ok=strict_ok)
+        arguments = call_arguments(self._request, model, self._provider, files, strict=strict)
         files.release()
         self._stream = await litellm.acompletion(**arguments)
         self._tap = StreamTap(self._stream)

@@ -24,7 +24,7 @@ class ChatExchange(OpenAIExchange):
         options = self.options
         client = self.connect(options)
         await self.files.load()
-        self.strict = self.constrained()
+        self.constrain("openai")
         await self.post(client, "/chat/completions", self._body(options), options)
 
     async def next(self) -> Sequence[Piece] | None:
@@ -32,14 +32,14 @@ class ChatExchange(OpenAIExchange):
         return None if event is None else self._read(event)
 
     async def form(self) -> dict[str, Any]:
-        self.strict = self.constrained()
+        self.constrain("openai")
         options = self.options
         self.drop_client_options(options)
         body = {**self._body(options), **(options.get("extra_body") or {})}
         return {name: value for name, value in body.items() if name not in ("stream", "stream_options")}
 
     def read(self, answer: Mapping[str, Any]) -> Sequence[Piece]:
-        self.strict = self.constrained()
+        self.constrain("openai")
         choices = [{**choice, "delta": _numbered(choice.get("message") or {})} for choice in answer["choices"][:1]]
         return self._read({**answer, "choices": choices})
 
@@ -65,6 +65,8 @@ class ChatExchange(OpenAIExchange):
         config, body = self.request.config, dict[str, Any]()
         if self.temperature is not None:
             body["temperature"] = self.temperature
+        if self.top_p is not None:
+            body["top_p"] = self.top_p
         if config.max_output_tokens is not None:
             body["max_completion_tokens" if self.is_reasoning else "max_tokens"] = config.max_output_tokens
         if config.stop and not self.is_reasoning:
@@ -79,8 +81,9 @@ class ChatExchange(OpenAIExchange):
         elif not self.is_known and config.reasoning is not None:
             body.setdefault("reasoning_effort", config.reasoning)
         if self.request.tools:
-            body["tools"] = to_tools(self.request.tools, strict=self.strict)
+            body["tools"] = to_tools(self.request.tools, strict=self.strict_forms)
             body["tool_choice"] = to_tool_choice(self.request.tool_choice)
+            body = self.parallel | body
         mark = None
         if is_claude(self.model):  # behind a gateway with OpenAI's interface, which may not know marks
             mark = cache_mark(self.request, supported=False)

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import os
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -16,11 +16,10 @@ from openai import AsyncStream
 from helix.adapters.models.catalog import entry_of
 from helix.adapters.models.effort import openai_effort
 from helix.adapters.models.openai_api import REASONING, base_of, name_of, provider_of, takes_verbosity
-from helix.adapters.models.openai_form import strict_tools
 from helix.adapters.models.pricing import Prices
 from helix.adapters.models.prompt_caches import cache_key
 from helix.adapters.models.sdk import Clients, SdkExchange
-from helix.core.json import JsonObject
+from helix.adapters.models.strict_tools import STRUCTURED
 from helix.ports.model import LLMGenerateInput
 
 T = TypeVar("T")
@@ -29,8 +28,6 @@ _OF_THE_CLIENT = {"api_key": "api_key", "api_base": "base_url", "base_url": "bas
 KEYS = {"openai": ("OPENAI_API_KEY",), "azure": ("AZURE_API_KEY", "AZURE_OPENAI_API_KEY", "AZURE_AD_TOKEN")}
 _END_S = 0.2
 """The seconds that a server has to end a response after `[DONE]`."""
-_STRICT = re.compile(r"^(ft:)?(gpt-4o|gpt-4\.\d|gpt-([5-9]|\d\d)|o\d)")
-"""A pattern for models with structured outputs. It is used for models that are missing from the table."""
 
 _OTHER_MAKERS = re.compile(r"claude|cohere|command|deepseek|gemini|grok|jamba|kimi|llama|mistral|ministral|phi-|qwen")
 """A pattern for the models of other makers on Azure. Some refuse options that only OpenAI has."""
@@ -83,7 +80,7 @@ class OpenAIExchange(SdkExchange):
     @property
     def is_known(self) -> bool:
         """Whether the model is one of OpenAI's, which refuse unsupported options."""
-        return bool(self.entry or _STRICT.match(self.name))
+        return bool(self.entry or STRUCTURED.match(self.name))
 
     @property
     def cache_key(self) -> dict[str, str]:
@@ -105,10 +102,17 @@ class OpenAIExchange(SdkExchange):
         given, effort = self.request.config.temperature, self.effort or self.entry.get("default_reasoning_effort")
         return None if self.is_reasoning and effort != "none" and given != 1 else given
 
-    def constrained(self) -> Mapping[str, JsonObject]:
-        entry = self.entry
-        strict_ok = bool(entry.get("supports_response_schema") if entry else _STRICT.match(self.name))
-        return strict_tools(self.request, "openai", strict_ok)
+    @property
+    def top_p(self) -> float | None:
+        """The `top_p` to send. None if the model refuses it."""
+        fixed = self.is_reasoning and (self.effort or self.entry.get("default_reasoning_effort")) != "none"
+        return None if fixed else self.request.config.top_p
+
+    @property
+    def parallel(self) -> dict[str, bool]:
+        """The field `parallel_tool_calls`, if it is set."""
+        asked = self.request.config.parallel_tool_calls
+        return {} if asked is None else {"parallel_tool_calls": asked}
 
     def connect(self, options: dict[str, Any]) -> Any:
         """Return the client for these options, and remove the client's own options from `options`."""

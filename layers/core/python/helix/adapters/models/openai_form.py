@@ -7,7 +7,7 @@ understand them, so the same history works for every model of a fallback list.
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
 from helix.adapters.models.catalog import entry_of
@@ -17,7 +17,6 @@ from helix.adapters.models.file_parts import RequestFiles, Sent, plain
 from helix.adapters.models.openai_api import takes_verbosity
 from helix.adapters.models.prompt_caches import cache_key, cache_mark, previous_end
 from helix.adapters.models.reasoning import is_claude
-from helix.adapters.models.strict_schema import strict_schema
 from helix.adapters.models.turns import tools_to_send
 from helix.core.json import JsonObject
 from helix.core.messages import (
@@ -29,32 +28,35 @@ from helix.core.messages import (
     ToolResultMessage,
     UserMessage,
 )
-from helix.core.tools import FINISH_TOOL_NAME
+from helix.core.run_settings import CHOICES
 from helix.ports.model import LLMGenerateInput, ToolSpec
 
 # Providers that require a thinking model's plain reasoning along with its tool calls.
 _WANT_REASONING_BACK = frozenset({"deepseek", "moonshot"})
-_STRICT_PROVIDERS = frozenset({"openai", "azure"})
 _CLAUDES = ("anthropic", "bedrock", "vertex_ai")
 """The beginnings of litellm's names for the providers of Claude whose new models have a prompt cache."""
-CHOICES = frozenset({"auto", "required", "none"})
 
 
 def call_arguments(
-    request: LLMGenerateInput, model: str, provider: str, files: RequestFiles, *, strict_ok: bool
+    request: LLMGenerateInput, model: str, provider: str, files: RequestFiles, *, strict: Mapping[str, JsonObject]
 ) -> dict[str, Any]:
     """Return the keyword arguments of `litellm.acompletion` for `model`. `provider_options` override other settings,
-    except those that the adapter depends on (streaming, its own retries, the conversation)."""
+    except those that the adapter depends on (streaming, its own retries, the conversation). `strict`: see
+    `to_tools`."""
     config = request.config
     claude = is_claude(model, provider)
     entry = entry_of(model)
     supported = bool(entry.get("supports_prompt_caching", provider.startswith(_CLAUDES)))
     mark = cache_mark(request, supported=supported) if claude else None
     offered = tools_to_send(request) if claude or provider.startswith("bedrock") else request.tools
-    tools = to_tools(offered, strict=strict_tools(request, provider, strict_ok), mark=mark)
+    tools = to_tools(offered, strict=strict, mark=mark)
     arguments: dict[str, Any] = {"drop_params": True, "timeout": config.timeout_s}
     if config.temperature is not None:
         arguments["temperature"] = config.temperature
+    if config.top_p is not None:
+        arguments["top_p"] = config.top_p
+    if config.parallel_tool_calls is not None and request.tools:
+        arguments["parallel_tool_calls"] = config.parallel_tool_calls
     if config.max_output_tokens is not None:
         arguments["max_tokens"] = config.max_output_tokens
     if config.stop:
@@ -82,24 +84,15 @@ def call_arguments(
     }
 
 
-def strict_tools(request: LLMGenerateInput, provider: str, strict_ok: bool) -> dict[str, JsonObject]:
-    """Return the schemas of tools whose arguments the provider constrains: tools with `ToolSpec.strict`, and the output
-    with `strict_output`."""
-    if not strict_ok or provider not in _STRICT_PROVIDERS:
-        return {}
-    wanted = (t for t in request.tools if t.strict or (t.name == FINISH_TOOL_NAME and request.config.strict_output))
-    return {tool.name: tool.parameters for tool in wanted if strict_schema(tool.parameters) is not None}
-
-
 def to_tools(
-    tools: Sequence[ToolSpec], *, strict: Container[str], mark: JsonObject | None = None
+    tools: Sequence[ToolSpec], *, strict: Mapping[str, JsonObject], mark: JsonObject | None = None
 ) -> list[dict[str, Any]]:
-    """Return the tools in OpenAI's form. `mark`: see `cache_mark`."""
+    """Return the tools in OpenAI's form. `strict`: the strict forms of schemas, by tool. `mark`: see `cache_mark`."""
     made: list[dict[str, Any]] = []
     for tool in tools:
         function: dict[str, Any] = {"name": tool.name, "description": tool.description}
         if tool.name in strict:
-            function |= {"parameters": strict_schema(tool.parameters), "strict": True}
+            function |= {"parameters": strict[tool.name], "strict": True}
         else:
             function["parameters"] = tool.parameters
         made.append({"type": "function", "function": function})

@@ -15,11 +15,9 @@ from helix.adapters.models.failures import failure
 from helix.adapters.models.file_parts import Sent
 from helix.adapters.models.openai_api import CHAT_ONLY
 from helix.adapters.models.openai_exchange import EXTRA, OpenAIExchange
-from helix.adapters.models.openai_form import CHOICES
 from helix.adapters.models.pricing import Tokens, count
 from helix.adapters.models.sdk import own_options
 from helix.adapters.models.server_tool_forms import fees, server_tool_form, web_searches
-from helix.adapters.models.strict_schema import strict_schema
 from helix.adapters.models.turns import Passage, call_id, in_order
 from helix.adapters.models.wire import (
     AttemptFailedError,
@@ -43,6 +41,7 @@ from helix.core.messages import (
     ToolResultMessage,
     UserMessage,
 )
+from helix.core.run_settings import CHOICES
 
 _OF_THE_SESSION = frozenset({"background", "conversation", "input", "instructions", "previous_response_id", "prompt"})
 """The options that the session determines. A second value would contradict it."""
@@ -67,7 +66,7 @@ class ResponsesExchange(OpenAIExchange):
         client = self.connect(options)
         self._check(options)
         await self.files.load()
-        self.strict = self.constrained()
+        self.constrain("openai")
         self._begun: set[int] = set()
         self._served: list[Mapping[str, Any]] = []
         self._said = self._part_at = 0
@@ -83,12 +82,13 @@ class ResponsesExchange(OpenAIExchange):
         options = self.options
         self.drop_client_options(options)
         self._check(options)
-        self.strict = self.constrained()
+        self.constrain("openai")
         body = {**self._body(options), **(options.get("extra_body") or {})}
         return {name: value for name, value in body.items() if name != "stream"}
 
     def read(self, answer: Mapping[str, Any]) -> Sequence[Piece]:
-        self.strict, self._begun = self.constrained(), set()
+        self.constrain("openai")
+        self._begun, self._served = set(), []
         if answer.get("status") == "failed":
             error = answer.get("error") or {}
             raise RefusedRequestError(None, error)
@@ -202,6 +202,8 @@ class ResponsesExchange(OpenAIExchange):
         config, body = self.request.config, dict[str, Any]()
         if self.temperature is not None:
             body["temperature"] = self.temperature
+        if self.top_p is not None:
+            body["top_p"] = self.top_p
         limit = config.max_output_tokens or options.get("max_completion_tokens") or options.get("max_tokens")
         if limit is not None:
             body["max_output_tokens"] = limit
@@ -221,8 +223,9 @@ class ResponsesExchange(OpenAIExchange):
         own = [self._tool(tool.name, tool.description, tool.parameters) for tool in self.request.tools]
         if tools := [*own, *form.tools]:
             body["tools"] = tools
-            choice = self.request.tool_choice
+            choice: Any = self.request.tool_choice
             body["tool_choice"] = choice if choice in CHOICES else {"type": "function", "name": choice}
+            body = self.parallel | body
         system = [m.content for m in self.request.messages if isinstance(m, SystemMessage) and m.content.strip()]
         if system:
             body["instructions"] = "\n\n".join(system)
@@ -250,8 +253,7 @@ class ResponsesExchange(OpenAIExchange):
 
     def _tool(self, name: str, description: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Return a tool. In this API a tool is strict unless specified otherwise."""
-        strict = name in self.strict
-        made = strict_schema(dict(parameters)) if strict else parameters
+        made, strict = self.strict_forms.get(name, parameters), name in self.strict_forms
         return {"type": "function", "name": name, "description": description, "parameters": made, "strict": strict}
 
 

@@ -50,6 +50,14 @@ _ELSEWHERE = ("custom_llm_provider", "api_base", "base_url")
 """The provider options that say where a model is, regardless of how its name begins."""
 
 
+def provider_of(model: str) -> str:
+    """Return the provider that a model's name contains before the slash, or that the name's family implies."""
+    provider, slash, _ = model.partition("/")
+    if slash:
+        return provider.lower()
+    return next((owner for start, owner in FAMILIES.items() if model.lower().startswith(start)), "openai")
+
+
 def name_problem(model: str, config: LLMConfig, environment: Mapping[str, str]) -> str | None:
     """Return why the name is wrong, or None if it may be right. A name is wrong if it does not begin with a known
     provider, and nothing else suggests one. The config may suggest one, or a variable `<PROVIDER>_API_KEY` or

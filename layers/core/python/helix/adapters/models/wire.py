@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeAlias
 
 from helix.adapters.models.failures import Failure
 from helix.adapters.models.pricing import Prices, Tokens, price
+from helix.adapters.models.strict_tools import plan_strict, strict_form
 from helix.core.json import JsonObject
 from helix.core.messages import Citation
 from helix.core.usage import Usage
@@ -154,6 +155,7 @@ class NativeExchange:
     def __init__(self, request: LLMGenerateInput, model: str, prices: Prices) -> None:
         self.request, self.model, self.prices = request, model, prices
         self.strict: Mapping[str, JsonObject] = {}
+        self.strict_forms: Mapping[str, JsonObject] = {}
         self.finish_reason: str | None = None
         self.refusal = ""
         self.tokens: Tokens | None = None
@@ -174,6 +176,12 @@ class NativeExchange:
     @property
     def headers(self) -> Mapping[str, str]:
         return {}
+
+    def constrain(self, package: str) -> None:
+        """Decide which tools are strict when `package` sends them."""
+        tools = self.request.tools
+        self.strict_forms = plan_strict(tools, self.request.config, strict_form(self.model, package)).schemas
+        self.strict = {tool.name: tool.parameters for tool in tools if tool.name in self.strict_forms}
 
     def usage(self, said: str | None) -> Usage:
         tokens = self.tokens

@@ -1,4 +1,5 @@
-"""`helix check --stage`: a smoke test of a deployed stage, with a report that is safe to share.
+"""`helix check --stage`: a smoke test of a deployed stage, with a report that is safe to share. `helix check AGENT`: which
+tools of an agent are strict.
 
 Law: it makes no permanent changes. Its sessions belong to a dedicated user and are deleted. Its key is revoked, and would
 expire anyway. The alarm that it sets returns to its real state within a minute. The report does not contain secrets,
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import platform
 import re
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -18,18 +20,24 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from helix._version import __version__
 from helix.adapters.system import SystemClock
+from helix.cli.agent_lookup import load_agent
 from helix.cli.cloud.checks import AS_DEPLOYED, CHECKS, Finding, Probe, SocketAccess, StageClients
 from helix.cli.cloud.dev import StageName
 from helix.cli.options import Context, Json, Profile, Region
 from helix.cli.output import COMPLETED, FAILED, RefusedError, write, write_json
 from helix.cli.stores import aws_client
 from helix.core.json import JsonObject
+from helix.runtime.models import strict_tools_of
 
 PRIVATE = re.compile(r"\b\d{12}\b|helix_[0-9A-Z]{26}_[0-9A-Z]{32}")
 """The pattern of account numbers and keys, which the report masks."""
 
 
 def check(
+    agent: Annotated[
+        str | None,
+        typer.Argument(metavar="[AGENT]", help="Check the tools and settings of an agent instead of a stage"),
+    ] = None,
     stage: StageName = "dev",
     url: Annotated[
         str | None, typer.Option("--url", metavar="WSS", help="URL that clients connect to [default: as deployed]")
@@ -47,6 +55,8 @@ def check(
     region: Region = None,
     as_json: Json = False,
 ) -> int:
+    if agent is not None:
+        return check_agent(agent, as_json=as_json)
     if live:
         from helix.cli.cloud.live.command import check_live
 
@@ -58,6 +68,24 @@ def check(
     return run_checks(
         lambda service: aws_client(service, profile, region), stage, SocketAccess(url, key), as_json=as_json
     )
+
+
+def check_agent(spec: str, *, as_json: bool = False) -> int:
+    """Print which tools of the agent and its sub-agents are strict, and why the others are not. Raises `DefinitionError`
+    for a setting that a model refuses."""
+    found = list(strict_tools_of(load_agent(spec)))
+    for name in dict.fromkeys(each.agent for each in found):
+        own = [each for each in found if each.agent == name]
+        if not as_json:
+            write(f"{name} · {own[0].model}")
+        for each in own:
+            if as_json:
+                write_json(asdict(each))
+            else:
+                write(
+                    f"  {'strict' if each.strict else 'not strict':<10}  {each.tool}{each.reason and f': {each.reason}'}"
+                )
+    return COMPLETED
 
 
 def run_checks(client: Any, stage: str, access: SocketAccess = AS_DEPLOYED, *, as_json: bool = False) -> int:

@@ -25,7 +25,7 @@ from helix.core.errors import (
 )
 from helix.core.estimating import estimate_request
 from helix.core.folding import Fold
-from helix.core.json import JsonObject, text_of
+from helix.core.json import text_of
 from helix.core.lost_caches import LostCache
 from helix.core.messages import AnyMessage, UserMessage
 from helix.core.planning import StepProcessingPlan
@@ -53,6 +53,7 @@ from helix.core.rows import ErrorInfo, StopRow
 from helix.core.session_row import SessionRow
 from helix.core.states import refused_state, typed_state
 from helix.core.steps import AnyStepResult, ErrorStepResult, storable
+from helix.core.tool_choice import choice_of_step
 from helix.core.tools import FINISH_TOOL_NAME
 from helix.core.usage import Usage
 from helix.core.verdicts import Verdict
@@ -190,12 +191,8 @@ async def prepare(
     engine, agent = run.engine, run.agent
     history = [*await _history(engine, session, folding), *arrived]
     view = await engine.history.view(session)
-    state: JsonObject | None = None
-    if reads_state(agent):
-        state = folding[1].state if folding is not None else None
-        state = await engine.history.state(session) if state is None else state
     try:
-        typed = typed_state(agent, state) if state is not None else None
+        typed = await _typed_state(run, session, folding)
     except InvalidInputError as error:
         return ErrorInfo(code="invalid_agent", message=refused_state(agent, error))
     reminder = await remind(run, new, typed)
@@ -210,13 +207,16 @@ async def prepare(
             built = build_messages_for_llm(messages, system, paired=True)
             return [*built, *request_end(built, reminder, finish=new.forced or new.reminded)]
 
-        config = engine.models(agent).configured(config or FUNCTION)
+        config = engine.models(agent).configured((config or FUNCTION).model_copy(update=run.settings))
         plan = plan_view(run, view, new, history, config, lambda shown: estimate_request(sent(shown), tools))
     except Exception as error:
         logger.warning("run %s: a function of agent %r failed", session.run_id, agent.name, exc_info=True)
         return ErrorInfo(code="invalid_agent", message=f"a function of agent {agent.name!r} raised {describe(error)}")
     if isinstance(plan, ErrorInfo):
         return plan
+    if (refused := engine.models(agent).refused_setting(config)) is not None:
+        return ErrorInfo(code="unsupported_setting", message=refused)
+    choice = choice_of_step(config.tool_choice, agent, {tool.name for tool in tools}, history)
     finish, recalls = agent.finish_tool, plan.recalls(agent)
     if recalls:
         tools.append(RECALL_TOOL)
@@ -228,7 +228,7 @@ async def prepare(
         config=config,
         agent_id=session.session_id,
         agent_type=agent.name,
-        tool_choice=FINISH_TOOL_NAME if new.forced and finish is not None else "auto",
+        tool_choice=FINISH_TOOL_NAME if new.forced and finish is not None else choice,
         output_schema=finish.parameters if finish is not None else None,
         passing=len(end),
         origin_id=session.origin_id,
@@ -247,10 +247,19 @@ async def prepare(
             request = replace(request, messages=messages, files=files)
         said = [message for message in history if isinstance(message, UserMessage) and message.id]
         reminders = [message.content for message in end] if plan.summary is None else []
-        head = engine.heads.of(agent, request, run.declared, reminders)
+        head = engine.heads.of(agent, request, run.declared, reminders, overridden=bool(run.settings))
         return Prepared(await find_cached(run, request), plan, head, said, tokens)
     except (ContextTooLargeError, InvalidInputError) as error:
         return ErrorInfo(code=error.code, message=str(error))
+
+
+async def _typed_state(run: RunContext, session: SessionRow, folding: tuple[OpenRows, Fold] | None) -> Any:
+    """Return the custom state in the agent's type, or None if the request does not depend on it. Raises
+    `InvalidInputError` if the state does not have that type."""
+    if not reads_state(run.agent):
+        return None
+    state = folding[1].state if folding is not None else None
+    return typed_state(run.agent, await run.engine.history.state(session) if state is None else state)
 
 
 async def _history(engine: Engine, session: SessionRow, folding: tuple[OpenRows, Fold] | None) -> list[AnyMessage]:

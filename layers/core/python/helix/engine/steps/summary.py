@@ -60,7 +60,7 @@ def summary_request(
         # No later request of that model begins like this one.
         config = LLMConfig(model=summary.model, max_retries=retries, timeout_s=timeout_s, cache=False)
     limit = min(config.max_output_tokens or MOST_TOKENS, MOST_TOKENS)
-    config = config.model_copy(update={"max_output_tokens": limit, "response_cache": None, "strict_output": False})
+    config = config.model_copy(update={"max_output_tokens": limit, "response_cache": None})
     return replace(request, messages=messages, config=config, tool_choice="none", output_schema=None, passing=1)
 
 
