@@ -4181,7 +4181,7 @@ export interface RequestHead {
    */
   reminders: string[];
   /**
-   * The settings that differ from the defaults of `LLMConfig`, without the model, retries and timeouts. Provider options that may be secrets have the value `(not stored)`.
+   * The settings that differ from the defaults of `LLMConfig`, without the model, retries and timeouts. `cache` is missing if it was False. Provider options that may be secrets have the value `(not stored)`.
    */
   settings: {
     [k: string]: unknown;

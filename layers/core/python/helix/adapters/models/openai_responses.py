@@ -223,9 +223,9 @@ class ResponsesExchange(OpenAIExchange):
         own = [self._tool(tool.name, tool.description, tool.parameters) for tool in self.request.tools]
         if tools := [*own, *form.tools]:
             body["tools"] = tools
-            choice: Any = self.request.tool_choice
+            choice = self.request.tool_choice
             body["tool_choice"] = choice if choice in CHOICES else {"type": "function", "name": choice}
-            body = self.parallel | body
+            body = {**self.parallel, **body}
         system = [m.content for m in self.request.messages if isinstance(m, SystemMessage) and m.content.strip()]
         if system:
             body["instructions"] = "\n\n".join(system)
