@@ -23,7 +23,6 @@ from helix.engine.inbox import Arrived
 from helix.engine.money.reservations import Refused, Reserved, reserve, settle
 from helix.engine.money.usage import failed_put
 from helix.engine.steps.ask import FUNCTION, prepare
-from helix.engine.steps.batched import for_batch
 from helix.engine.steps.close import Folding
 from helix.engine.steps.handoff import activate
 from helix.engine.steps.summary import is_recorded, overflows_of, without_summary
@@ -47,7 +46,7 @@ async def admit(
         prepared = await prepare(run, session, folding, new, arrived.messages)
         if isinstance(prepared, ErrorInfo):
             return prepared
-        prepared = for_batch(run, prepared)
+        prepared = _for_batch(run, prepared)
         ready = await _take_turn(run, new, prepared.request, attempt)
         if isinstance(ready, Later):
             return ready
@@ -59,6 +58,16 @@ async def admit(
         if reserved is None or prepared.plan.summary is None or not isinstance(reserved, Refused):
             return None if reserved is None else (prepared, reserved)
         new.context = without_summary(new)
+
+
+def _for_batch(run: RunContext, prepared: Prepared) -> Prepared:
+    """Return the request marked for a batch, if the agent's calls go there. A summary, and an answer from the response
+    cache, do not wait. Only the first model is asked: a batch has no fallbacks."""
+    request = prepared.request
+    if not run.agent.batch or prepared.plan.summary is not None or request.remembered is not None:
+        return prepared
+    config = request.config.model_copy(update={"fallbacks": []})
+    return replace(prepared, request=replace(request, config=config, batch=True))
 
 
 async def _take_turn(

@@ -108,16 +108,6 @@ async def _result(run: RunContext, request: LLMGenerateInput, call: BatchedCall)
         return ErrorStepResult(error=text_of(error), code=error.code, usage=Usage(unknown_calls=1))
 
 
-def for_batch(run: RunContext, prepared: Prepared) -> Prepared:
-    """Return the request marked for a batch, if the agent's calls go there. A summary, and an answer from the response
-    cache, do not wait. Only the first model is asked: a batch has no fallbacks."""
-    request = prepared.request
-    if not run.agent.batch or prepared.plan.summary is not None or request.remembered is not None:
-        return prepared
-    config = request.config.model_copy(update={"fallbacks": []})
-    return replace(prepared, request=replace(request, config=config, batch=True))
-
-
 async def form_call(run: RunContext, request: LLMGenerateInput) -> WaitingCall | ErrorInfo | None:
     """Return the call in the provider's form, and store its queue. None: the call does not wait for a batch. An error if
     batches do not support it."""
