@@ -1,10 +1,12 @@
-"""Real schemas and arguments pass every wire format. The provider gets each schema in its own form, and the arguments
-come back unchanged from streamed fragments. boto3 checks the bodies of Converse against Bedrock's own model."""
+"""Real schemas and arguments pass every wire format. The provider gets each schema unchanged, or in its strict form, and
+the arguments come back unchanged from streamed fragments. boto3 checks the bodies of Converse against Bedrock's own
+model."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -33,8 +35,8 @@ def tools_in(dialect: Dialect, body: dict[str, Any]) -> list[tuple[str, dict[str
             return [(spec["name"], spec["inputSchema"]["json"]) for spec in specs]
 
 
-async def play(dialect: Dialect, adapter: str, entries: Sequence[Entry]) -> list[str]:
-    """Play the entries and return descriptions of the failures, each with the entry's id."""
+async def play(dialect: Dialect, adapter: str, entries: Sequence[Entry], *, strict: bool | None = False) -> list[str]:
+    """Play the entries and return descriptions of the failures, each with the entry's id. `strict`: as in `ToolSpec`."""
     wrong: list[str] = []
     script = [
         Says(
@@ -50,7 +52,8 @@ async def play(dialect: Dialect, adapter: str, entries: Sequence[Entry]) -> list
         for entry in entries:
             asked = request(
                 **{"model": dialect.model, "adapter": adapter, **dialect.config},
-                tools=list(entry.tools),
+                tools=[replace(tool, strict=strict) for tool in entry.tools],
+                cache=False,
                 max_retries=0,
                 provider_options=dialect.options(server.origin),
             )
@@ -69,7 +72,7 @@ async def _ask(
         wrong = [] if not entry.calls and isinstance(result, TextStepResult) else [f"the answer is {result}"]
     sent = tools_in(dialect, server.requests.pop().json) if server.requests else []
     wanted = [(tool.name, tool.parameters) for tool in entry.tools]
-    if adapter == "litellm":  # it rewrites schemas for some providers
+    if adapter == "litellm" or any(tool.strict is None for tool in asked.tools):  # litellm rewrites some schemas
         sent, wanted = [(name, {}) for name, _ in sent], [(name, {}) for name, _ in wanted]
     return wrong if sent == wanted else [*wrong, f"the tools are {sent}"]
 
@@ -86,7 +89,8 @@ async def _ask(
         for dialect, adapter in WIRES
     ],
 )
-async def test_schemas_go_out_and_arguments_come_back(dialect: Dialect, adapter: str) -> None:
+@pytest.mark.parametrize("strict", [False, None], ids=["as given", "strict if closed"])
+async def test_schemas_go_out_and_arguments_come_back(dialect: Dialect, adapter: str, strict: bool | None) -> None:
     entries = list(sample())
     assert len(entries) > 70 and sum(bool(entry.calls) for entry in entries) > 45
-    assert await play(dialect, adapter, entries) == []
+    assert await play(dialect, adapter, entries, strict=strict) == []

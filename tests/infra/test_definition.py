@@ -36,7 +36,7 @@ DAY_S, CHILD_S = 24 * 3600, 3600
 MACHINE = definition(run_s=30 * DAY_S, child_s=CHILD_S)
 STATES: dict[str, Any] = MACHINE["States"]
 PAYLOADS = {
-    "CallModel": {"session_id", "run_id", "part", "step", "events", "retries"},
+    "CallModel": {"session_id", "run_id", "part", "step", "events", "retries", "waits"},
     "CallTool": {"session_id", "run_id", "part", "call"},
     "CallOneTool": {"session_id", "run_id", "part", "call"},
     "StartRun": {"session_id", "run_id", "part", "call", "token"},

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from tests.support.server_tools import BLOCKS, CITED, QUOTE, SAID, TITLE, URL, SearchingServer
+from tests.support.server_tools import BLOCKS, CITED, QUOTE, RESULT, SAID, TITLE, URL, SearchingServer
 from tests.support_litellm import request
 from tests.support_run import of_type, play, result_of, types
 
@@ -27,8 +27,9 @@ from helix import (
     WebSearch,
 )
 from helix.adapters.models.adapter import ModelAdapter
+from helix.adapters.models.anthropic_blocks import answer_blocks
 from helix.adapters.models.server_tool_forms import server_tool_form
-from helix.core.messages import AssistantMessage, UserMessage
+from helix.core.messages import AssistantMessage, ServerBlock, UserMessage
 from helix.engine.money.bounds import bounded
 from helix.http.messages import _from_history
 from helix.stream.ui_fold import UIMessageFold
@@ -88,6 +89,13 @@ async def test_claude_gets_its_blocks_back_in_order() -> None:
         await result_of(await executor.execute(who, "Sure?", session_id=handle.session_id))
         sent = [m["content"] for m in server.bodies[1]["messages"] if m["role"] == "assistant"]
         assert sent == [BLOCKS]
+
+
+def test_a_mark_for_the_cache_stays_out_of_the_stored_item() -> None:
+    message = AssistantMessage(server_blocks=[ServerBlock(raw=RESULT)])
+    (block,) = answer_blocks(message)
+    block["cache_control"] = {"type": "ephemeral"}
+    assert answer_blocks(message) == [RESULT]
 
 
 async def test_another_model_gets_the_text_alone() -> None:

@@ -263,7 +263,8 @@ async def test_a_run_that_continues_in_another_process_keeps_the_settings(tmp_pa
         await (await executor.execute(made, "again", session_id=S)).result()
         context = await executor.sessions.get_context(S, 2)
     assert [(r.config.top_p, r.config.parallel_tool_calls) for r in model.requests] == [(0.1, False), (None, None)]
-    assert context.request is not None and context.request.settings == {"top_p": 0.1, "parallel_tool_calls": False}
+    own = {"top_p": 0.1, "parallel_tool_calls": False}
+    assert context.request is not None and context.request.settings == {**own, "cache": "auto"}
 
 
 async def test_wrong_settings_of_a_run_are_refused() -> None:

@@ -38,7 +38,8 @@ def forecast(**options: Any) -> ToolSpec:
 def sent_tools(server: DialectServer) -> list[tuple[str, Any, Any]]:
     """Return (name, strict, schema) of each tool in the server's last request."""
     body = server.requests[-1].json
-    found = [tool.get("toolSpec", tool) for tool in body.get("toolConfig", body)["tools"]]
+    offered = [tool for tool in body.get("toolConfig", body)["tools"] if "cachePoint" not in tool]
+    found = [tool.get("toolSpec", tool) for tool in offered]
     found = [each.get("function", each) for each in found]
     schemas = [each.get("parameters") or each.get("input_schema") or each["inputSchema"]["json"] for each in found]
     return [(each["name"], each.get("strict"), schema) for each, schema in zip(found, schemas, strict=True)]

@@ -122,7 +122,6 @@ def test_the_schema_has_every_action_and_its_reply() -> None:
         "custom_state",
         "output",
         "inbox",
-        "in_batch",
     }
 
 

@@ -8,7 +8,7 @@ import { type Conversation, type Item, keyOf, type Notice, revisionOf, type Sour
 import { extra } from "./extras.ts";
 import { Files } from "./files.tsx";
 import { contextWords, parsed, visible } from "./format.ts";
-import { Code, Copy, Problem, Summary, Text } from "./pieces.tsx";
+import { Code, Copy, Problem, Summary } from "./pieces.tsx";
 import { MessageActions } from "./resend.tsx";
 import type { OpenSession } from "./session.ts";
 
@@ -189,23 +189,10 @@ function Output({ text, whole }: { text: string; whole: boolean }) {
   );
 }
 
-/** The sources of the text. Only addresses of the web become links. */
+/** The sources of the text, drawn by the library that draws the text. */
 function Sources({ of }: { of: Source[] }) {
-  return (
-    <ul class="sources" aria-label="Sources">
-      {of.map(({ url, title }) => (
-        <li key={`${url} ${title}`}>
-          {/^https?:\/\//.test(url ?? "") ? (
-            <a href={url as string} target="_blank" rel="noopener noreferrer">
-              <Text of={title || (url as string)} />
-            </a>
-          ) : (
-            <Text of={title || url || "a document"} />
-          )}
-        </li>
-      ))}
-    </ul>
-  );
+  const html = extra("markdown")?.sources(of);
+  return html === undefined ? null : <ul class="quiet sources" dangerouslySetInnerHTML={{ __html: html }} />;
 }
 
 function StepView({ step, rev, session, target }: Omit<DrawnGiven, "item"> & { step: Step }) {

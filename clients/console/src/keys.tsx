@@ -1,8 +1,7 @@
-// What the keyboard can do, in one table: the list under ? is made of it.
+// What the keyboard can do, in one table: the list under ? (`palette.tsx`) is made of it.
 import { signal } from "@preact/signals";
 import { sessions } from "./listing.ts";
 import { operator } from "./operator.ts";
-import { Dialog } from "./pieces.tsx";
 import { go, link, route, TABS } from "./route.ts";
 import { select, selected, selecting, startSelecting } from "./selection.ts";
 
@@ -23,7 +22,7 @@ interface Command {
 
 const inSession = (): boolean => route.value.view === "session";
 const has = (name: string) => (): boolean => actions.value[name] !== undefined;
-const KEYS: Command[] = [
+export const KEYS: Command[] = [
   { key: "?", what: "Show or hide the list of keys", run: () => (helpOpen.value = !helpOpen.value) },
   { key: "/", what: "Search sessions", run: () => focus("search") },
   { key: "n", what: "New chat", run: () => go(link.new()) },
@@ -49,16 +48,6 @@ const KEYS: Command[] = [
   { key: "f", what: "Fleet, for operators", run: () => go(link.fleet()), can: () => operator.value },
   { key: "w", what: "Go to the next call that waits", run: () => nextWaiting()?.focus(), can: () => nextWaiting() !== undefined },
 ];
-const OTHERS: [string, string][] = [
-  ["Ctrl K", "Find a session, an agent or an action"],
-  ["Enter", "Send the message"],
-  ["Ctrl Enter", "Approve the call unless a note is written, or send the written result"],
-  ["Shift Enter", "A new line"],
-  ["Esc", "Leave a field, close a dialog"],
-  ["↑ ↓ ← →", "In the timeline: move and fold; Enter opens the details, + - 0 zoom"],
-  ["Tab", "To the next control; Enter or Space opens and closes what has an arrow"],
-];
-
 /** What a form does for Ctrl Enter, or Cmd Enter, in any of its fields. */
 export function onCtrlEnter(event: KeyboardEvent, send: () => void): void {
   if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
@@ -120,24 +109,4 @@ export function listenToKeys(): () => void {
   };
   addEventListener("keydown", pressed);
   return () => removeEventListener("keydown", pressed);
-}
-
-export function Help() {
-  if (!helpOpen.value) return null;
-  return (
-    <Dialog title="Keyboard" onClose={() => (helpOpen.value = false)}>
-      <dl class="keys">
-        {[...KEYS.filter(({ key }) => key !== "f" || operator.value).map(({ key, what }) => [key, what] as const), ...OTHERS].map(([key, what]) => (
-          <div key={key}>
-            <dt>
-              {key.split(" ").map((part) => (
-                <kbd key={part}>{part}</kbd>
-              ))}
-            </dt>
-            <dd>{what}</dd>
-          </div>
-        ))}
-      </dl>
-    </Dialog>
-  );
 }

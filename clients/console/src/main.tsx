@@ -5,7 +5,7 @@ import { enter, local, open, phase } from "./api.ts";
 import { ConnectionState } from "./connection.tsx";
 import { extra } from "./extras.ts";
 import { Loading, LoadingDialog } from "./loading.tsx";
-import { Help, listenToKeys, paletteOpen } from "./keys.tsx";
+import { helpOpen, listenToKeys, paletteOpen } from "./keys.tsx";
 import { keepFresh } from "./listing.ts";
 import { NewChat } from "./newchat.tsx";
 import { gallery } from "./pictures.ts";
@@ -59,7 +59,7 @@ function Console() {
           <h1 class="unseen">Sessions</h1>
           <Sidebar />
         </main>
-        <Help />
+        {helpOpen.value && <Help />}
         {paletteOpen.value && <Palette />}
       </div>
     );
@@ -78,7 +78,7 @@ function Console() {
         {at.view === "live" && <Live />}
         {(at.view === "new" || at.view === "home") && <NewChat agent={at.view === "new" ? at.agent : undefined} />}
       </main>
-      <Help />
+      {helpOpen.value && <Help />}
       {paletteOpen.value && <Palette />}
       <Lightbox />
     </div>
@@ -109,6 +109,11 @@ function Live() {
 function Palette() {
   const view = extra("palette");
   return view ? <view.Palette /> : <LoadingDialog name="palette" title="Go to" onClose={() => (paletteOpen.value = false)} />;
+}
+
+function Help() {
+  const view = extra("palette");
+  return view ? <view.Help /> : <LoadingDialog name="palette" title="Keyboard" onClose={() => (helpOpen.value = false)} />;
 }
 
 render(<App />, document.getElementById("app") as HTMLElement);

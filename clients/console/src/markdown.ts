@@ -5,6 +5,7 @@ import { Marked, type Token, type TokenizerAndRendererExtension } from "marked";
 import markedAlert from "marked-alert";
 import markedFootnote from "marked-footnote";
 import { drawers, extra } from "./extras.ts";
+import type { Source } from "./fold.ts";
 import { visible } from "./format.ts";
 
 const marked = new Marked({ gfm: true, breaks: true, async: false });
@@ -146,6 +147,15 @@ function noteButton(label: string): string {
   const number = numbers.get(label) ?? numbers.size + 1;
   numbers.set(label, number);
   return `<sup><button type="button" class="note" data-note="${number}" aria-label="Footnote ${number}">${number}</button></sup>`;
+}
+
+/** The sources of a text as the items of a list. Only addresses of the web become links. */
+export function sources(of: readonly Source[]): string {
+  const items = of.map(({ url, title }) => {
+    const name = `<bdi>${escaped(visible(title || url || "a document"))}</bdi>`;
+    return `<li>${/^https?:\/\//.test(url ?? "") ? `<a href="${address(url as string)}">${name}</a>` : name}</li>`;
+  });
+  return DOMPurify.sanitize(items.join(""), { ...SAFE, ALLOWED_TAGS: ["li", "a", "bdi"] });
 }
 
 export function markdown(text: string): string {

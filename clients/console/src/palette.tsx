@@ -1,10 +1,11 @@
-// The command palette: one field that finds sessions, agents and actions.
+// The command palette: one field that finds sessions, agents and actions; and the list of the keys.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { agents, said, service } from "./api.ts";
 import { brief } from "./format.ts";
-import { commands, paletteOpen } from "./keys.tsx";
+import { commands, helpOpen, KEYS, paletteOpen } from "./keys.tsx";
 import { sessions } from "./listing.ts";
 import { Dialog, Problem, Text } from "./pieces.tsx";
+import { operator } from "./operator.ts";
 import { go, link } from "./route.ts";
 import type { ListedSession } from "./wire.ts";
 import "./palette.css";
@@ -117,6 +118,36 @@ export function Palette() {
         ))}
       </ul>
       {shown.length === 0 && <p class="quiet">Nothing fits.</p>}
+    </Dialog>
+  );
+}
+
+const OTHERS: [string, string][] = [
+  ["Ctrl K", "Find a session, an agent or an action"],
+  ["Enter", "Send the message"],
+  ["Ctrl Enter", "Approve the call unless a note is written, or send the written result"],
+  ["Shift Enter", "A new line"],
+  ["Esc", "Leave a field, close a dialog"],
+  ["↑ ↓ ← →", "In the timeline: move and fold; Enter opens the details, + - 0 zoom"],
+  ["Tab", "To the next control; Enter or Space opens and closes what has an arrow"],
+];
+
+/** The list of the keys. */
+export function Help() {
+  return (
+    <Dialog title="Keyboard" onClose={() => (helpOpen.value = false)}>
+      <dl class="keys">
+        {[...KEYS.filter(({ key }) => key !== "f" || operator.value).map(({ key, what }) => [key, what] as const), ...OTHERS].map(([key, what]) => (
+          <div key={key}>
+            <dt>
+              {key.split(" ").map((part) => (
+                <kbd key={part}>{part}</kbd>
+              ))}
+            </dt>
+            <dd>{what}</dd>
+          </div>
+        ))}
+      </dl>
     </Dialog>
   );
 }

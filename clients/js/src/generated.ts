@@ -5537,6 +5537,10 @@ export interface UsageLine {
    */
   input: number;
   /**
+   * The prompt tokens that the provider's cache should have had and did not.
+   */
+  lost: number;
+  /**
    * The model. `-` if not known, and for tools.
    */
   model: string;
@@ -5811,6 +5815,10 @@ export interface ListedSession {
   forked_from: {
     [k: string]: unknown;
   } | null;
+  /**
+   * Whether the current run waits for a provider's batch.
+   */
+  in_batch?: boolean;
   /**
    * The time when the worker's lease on an in-process run expires. 0 for other runs, and after the run has ended.
    */

@@ -344,6 +344,8 @@ class UsageLine(Record):
     """The answer tokens."""
     cached: int
     """The prompt tokens that the provider read from its cache."""
+    lost: int = 0
+    """The prompt tokens that the provider's cache should have had and did not."""
     calls: int
     """The number of model calls."""
     runs: int

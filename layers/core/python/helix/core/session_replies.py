@@ -141,6 +141,8 @@ class ListedSession(PartialReply):
     """The session's tags."""
     metadata: JsonObject
     """The metadata that the session was created with."""
+    in_batch: bool = False
+    """Whether the current run waits for a provider's batch."""
     lease_expires: float
     """The time when the worker's lease on an in-process run expires. 0 for other runs, and after the run has ended."""
     created_at: float

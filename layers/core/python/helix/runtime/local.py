@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -215,18 +216,18 @@ class LocalExecutor(Executor):
         self._places.release()
 
     async def _begin(self, agent: AnyAgent, claimed: Claimed, delivery: Delivery) -> None:
-        self._begin_task(claimed.run.run_id, execute_run(self.engine, agent, claimed, delivery))
+        self._begin_task(claimed.run.run_id, partial(execute_run, self.engine, agent, claimed, delivery))
 
-    def _begin_task(self, run_id: str, execution: Awaitable[Executed]) -> None:
-        task = asyncio.get_running_loop().create_task(self._run(run_id, execution), name=f"helix:{run_id}")
+    def _begin_task(self, run_id: str, execute: Callable[[], Awaitable[Executed]]) -> None:
+        task = asyncio.get_running_loop().create_task(self._run(run_id, execute), name=f"helix:{run_id}")
         self._tasks[run_id] = task
         self._load.begin()
         task.add_done_callback(lambda _: self._tasks.pop(run_id, None))
 
-    async def _run(self, run_id: str, execution: Awaitable[Executed]) -> Executed | None:
+    async def _run(self, run_id: str, execute: Callable[[], Awaitable[Executed]]) -> Executed | None:
         AT_WORK.set(True)
         try:
-            executed = await execution
+            executed = await execute()
             if executed.row is None or executed.row.status == "paused":
                 self._watch_waits()
             await self._begin_each(executed.claims)
@@ -250,7 +251,7 @@ class LocalExecutor(Executor):
         if (held := await acquire(self.engine, session, self._owner)) is None:
             return False
         self._failures.pop(session.run_id, None)
-        self._begin_task(session.run_id, continue_run(self.engine, agent, held, self._delivery()))
+        self._begin_task(session.run_id, partial(continue_run, self.engine, agent, held, self._delivery()))
         return True
 
     def _watch_waits(self) -> None:

@@ -100,7 +100,8 @@ def _blocks(
         case Passage():
             return _cited_text(part, [citation for citation in citations if citation.raw])
         case ServerBlock(raw=raw):
-            return [raw] if raw.get("type") in _USES or str(raw.get("type")).endswith("_tool_result") else []
+            known = raw.get("type") in _USES or str(raw.get("type")).endswith("_tool_result")
+            return [dict(raw)] if known else []  # a copy: the request may mark it for the cache
         case ToolCallRequest():
             return [{"type": "tool_use", "id": call_id(part.id), "name": part.name, "input": part.arguments}]
         case ThinkingContent(redacted=str(data)) if data:

@@ -1,4 +1,4 @@
-import{_ as e,b as t,c as n,o as r,p as i,r as a,y as o}from"./console-format.js";import{C as s,F as c,d as l,g as u,u as d,v as f,y as p}from"./console-api.js";import{T as m,c as h,h as g,l as _,n as v,t as ee,u as y}from"./console.js";import{a as te,i as ne}from"./console-route.js";var re=`:root{color-scheme:light dark;--bg:#fff;--fg:#1c2024;--soft:#5b6570;--line:#d9dee3;--card:#f5f7f9;--user:#e8f0fe;
+import{_ as e,b as t,c as n,o as r,p as i,r as a,y as o}from"./console-format.js";import{C as s,F as c,d as l,g as u,u as d,v as f,y as p}from"./console-api.js";import{D as m,c as h,g,l as _,n as v,t as ee,u as y}from"./console.js";import{a as te,i as ne}from"./console-route.js";var re=`:root{color-scheme:light dark;--bg:#fff;--fg:#1c2024;--soft:#5b6570;--line:#d9dee3;--card:#f5f7f9;--user:#e8f0fe;
 --accent:#1a5fb4;--good:#1b7a3d;--bad:#b3261e;--wait:#8a5a00}
 @media(prefers-color-scheme:dark){:root{--bg:#14171a;--fg:#e6e9ec;--soft:#9aa5b1;--line:#333a42;--card:#1d2126;
 --user:#1b2a41;--accent:#8ab4f8;--good:#6fcf97;--bad:#f28b82;--wait:#f0c063}}
