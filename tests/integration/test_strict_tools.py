@@ -148,7 +148,7 @@ async def test_the_limits_of_claude_are_kept_and_tools_that_ask_go_first() -> No
         ("openai/some-local-model", "openai", None),
         ("azure/gpt-4o-in-eu", "openai", "openai"),
         ("anthropic/claude-sonnet-4-5", "anthropic", "claude"),
-        ("anthropic/claude-opus-4-1", "anthropic", None),
+        ("anthropic/claude-later", "anthropic", "claude"),
         ("anthropic/claude-sonnet-4-5", "litellm", None),
         ("bedrock/us.anthropic.claude-sonnet-4-5-20250929-v1:0", "boto3", "claude"),
         ("bedrock/us.anthropic.claude-sonnet-4-20250514-v1:0", "boto3", None),
