@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from tests.support.server_tools import BLOCKS, CITED, QUOTE, RESULT, SAID, TITLE, URL, SearchingServer
+from tests.support.server_tools import BLOCKS, CITED, QUOTE, RESULT, SAID, TITLE, URL, USE, SearchingServer
 from tests.support_litellm import request
 from tests.support_run import of_type, play, result_of, types
 
@@ -29,9 +29,14 @@ from helix import (
 from helix.adapters.models.adapter import ModelAdapter
 from helix.adapters.models.anthropic_blocks import answer_blocks
 from helix.adapters.models.server_tool_forms import server_tool_form
-from helix.core.messages import AssistantMessage, ServerBlock, UserMessage
+from helix.core.messages import AssistantMessage, Citation, ServerBlock, ServerCall, UserMessage
+from helix.core.prompt import request_end
+from helix.core.server_tools import with_known_blocks
+from helix.core.usage import Usage
 from helix.engine.money.bounds import bounded
-from helix.http.messages import _from_history
+from helix.http.messages import _from_history, agui_conversation
+from helix.stream.agui import AgUiEncoder
+from helix.stream.ui_calls import ui_source
 from helix.stream.ui_fold import UIMessageFold
 from helix.stream.ui_messages import UIMessageEncoder
 
@@ -238,3 +243,48 @@ async def test_a_withheld_text_loses_its_sources() -> None:
         answer = (await executor.sessions.get_messages(handle.session_id)).messages[-1]
         assert isinstance(answer, AssistantMessage)
         assert (answer.citations, answer.server_blocks) == ([], [])
+
+
+def test_items_go_back_only_with_their_tool_and_their_result() -> None:
+    """Without its beta header or its result, Claude refuses the whole request."""
+    begun = ServerCall(id="srvtoolu_1", name="web_search")
+    use = ServerBlock(raw=USE, call=begun)
+    ended = ServerBlock(raw=RESULT, call=begun.model_copy(update={"done": True}))
+    cited = [Citation(start=0, end=1, url=URL, raw={"encrypted_index": "x"})]
+    answer = AssistantMessage(content="Yes.", server_blocks=[use, ended], citations=cited)
+    assert with_known_blocks(answer, [WebSearch()], last=False) is answer
+    other = with_known_blocks(answer, [CodeExecution()], last=False)
+    assert (other.server_blocks, [one.raw for one in other.citations]) == ([], [{}])
+    paused = answer.model_copy(update={"server_blocks": [use]})
+    assert with_known_blocks(paused, [WebSearch()], last=True) is paused
+    assert with_known_blocks(paused, [WebSearch()], last=False).server_blocks == []
+    assert request_end([paused], "It is late.", finish=True) == []
+    assert [message.content for message in request_end([answer], "It is late.", finish=False)] == ["It is late."]
+
+
+async def test_a_refused_tool_costs_nothing() -> None:
+    async with LocalExecutor(MemoryStateStore(), model=ModelAdapter()) as executor, SearchingServer() as server:
+        _, result, _ = await play(executor, searcher(server, MODELS[0], FileSearch(stores=["vs_1"])))
+        assert (result.status, result.usage) == ("failed", Usage())
+
+
+@pytest.mark.parametrize("url", ["javascript:alert(1)", "data:text/html,x", None])
+def test_only_addresses_of_the_web_become_links_of_a_page(url: str | None) -> None:
+    part = ui_source(1, 1, Citation(start=0, end=1, url=url))
+    assert part["type"] == "source-document" and "url" not in part
+
+
+async def test_an_ag_ui_page_shows_a_search_after_a_reload_as_it_did_live() -> None:
+    async with SearchingServer() as server, LocalExecutor(MemoryStateStore(), model=ModelAdapter()) as executor:
+        handle, _, _ = await play(executor, searcher(server, MODELS[0], WebSearch()))
+        session = await executor.engine.history.existing(handle.session_id)
+        stream = await executor.streams.read(session.stream_id, 0, 1000)
+        encoder = AgUiEncoder(handle.session_id)
+        for message in stream:
+            encoder.feed(message)
+        stored: Any = await agui_conversation(executor, session)
+        calls = [[call["id"] for call in m.get("toolCalls", [])] for m in stored if m["role"] == "assistant"]
+        results = [m["toolCallId"] for m in stored if m["role"] == "tool"]
+        assert calls == [["1/1/srvtoolu_1"]] and results == ["1/1/srvtoolu_1"]
+        live = [m for m in encoder.messages if m["role"] in ("assistant", "tool")]
+        assert [m["id"] for m in stored if m["role"] in ("assistant", "tool")] == [m["id"] for m in live]

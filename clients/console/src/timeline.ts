@@ -229,6 +229,7 @@ export class Timeline {
         return;
       }
       case "server_tool": {
+        this.#attempt(this.#step(run, session, chunk), chunk, at).to = at;
         const call = this.#call(run, session, chunk, `${chunk.step}/${chunk.attempt}/${chunk.tool_call_id}`, chunk.tool_name, at);
         call.args ||= inline(chunk.arguments, ARGUMENTS);
         if (call.claims === 0) call.from = call.to = at;

@@ -18,6 +18,7 @@ import { agUiContent, agUiParts } from "./message-parts.ts";
 import { type Json, type JsonObject, same } from "./patches.ts";
 import { formatPosition, isBehind, Opened, parsePosition, Places, type Position } from "./positions.ts";
 import { type AnsweredRound, answeredRounds, QUESTION } from "./question-parts.ts";
+import { agUiCall, servedMessages } from "./served-parts.ts";
 import { freshKey } from "./settings.ts";
 import { type Answer, giveAnswers, prefixOf, say, sessionOf, userMessageId, type WhenRunning } from "./talks.ts";
 import { batchesOf, type Turn, turnOf } from "./turns.ts";
@@ -370,15 +371,13 @@ function agUiMessages(
   }
   if (message.role === "user") return [{ id, role: "user", content: agUiParts(message.content, message.files) }];
   const said: AgUiMessage = { id, role: message.role, ...(message.content && { content: message.content }) };
-  if (message.role === "assistant" && message.tool_calls.length > 0) {
-    said.toolCalls = message.tool_calls.map(({ id, name, arguments: given }) => ({
-      ...{ id, type: "function" },
-      function: { name, arguments: JSON.stringify(given) },
-    }));
-    const asked = message.tool_calls.flatMap((call) => rounds.get(call.id) ?? []);
-    said.toolCalls.push(...asked.map(({ id, text }) => ({ id, type: "function" as const, function: { name: QUESTION, arguments: text } })));
-  }
-  return [said];
+  if (message.role !== "assistant") return [said];
+  const { calls, results } = servedMessages(message);
+  const own = message.tool_calls.map(({ id, name, arguments: given }) => agUiCall(id, name, JSON.stringify(given)));
+  const asked = message.tool_calls.flatMap((call) => rounds.get(call.id) ?? []).map(({ id, text }) => agUiCall(id, QUESTION, text));
+  const all = [...calls, ...own, ...asked];
+  if (all.length > 0) said.toolCalls = all;
+  return [said, ...results];
 }
 
 /** The state that the turn's first run began with; undefined where its checkpoint is gone. */

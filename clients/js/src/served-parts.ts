@@ -1,6 +1,7 @@
 // The parts of the AI SDK for the calls that the provider executed, and for the sources of an answer. `helix.stream.ui_calls` and
 // `helix.http.messages` make the same parts in Python.
 import type { DynamicToolUIPart, SourceDocumentUIPart, SourceUrlUIPart } from "ai";
+import type { AgUiCall, AgUiMessage } from "./ag-ui-messages.ts";
 import { type Call, loadServed, type Source, Step } from "./conversation/items.ts";
 import { Conversation } from "./conversation/conversation.ts";
 import type { AssistantMessage } from "./generated.ts";
@@ -11,8 +12,8 @@ export const executedBy = (call: Call): { providerExecuted?: true } => (call.ser
 /** The part of a source. `number` counts the sources of the step's text from 1. */
 export function sourcePart(step: number, number: number, { url, title }: Source): SourceUrlUIPart | SourceDocumentUIPart {
   const sourceId = `${step}/source/${number}`;
-  if (url) return { type: "source-url", sourceId, url, ...(title && { title }) };
-  return { type: "source-document", sourceId, mediaType: "text/plain", title: title || "a document" };
+  if (url && /^https?:\/\//.test(url)) return { type: "source-url", sourceId, url, ...(title && { title }) };
+  return { type: "source-document", sourceId, mediaType: "text/plain", title: title || url || "a document" };
 }
 
 /** The parts of a stored answer: its calls, and its sources. */
@@ -26,4 +27,19 @@ export function servedParts(answer: AssistantMessage): { calls: DynamicToolUIPar
       : { ...about, state: "output-error", errorText: error };
   });
   return { calls, sources: step.sources.map((source, at) => sourcePart(step.step, at + 1, source)) };
+}
+
+export const agUiCall = (id: string, name: string, given: string): AgUiCall => ({ id, type: "function", function: { name, arguments: given } });
+
+/** The calls of a stored answer for AG-UI, and the messages with their results. */
+export function servedMessages(answer: AssistantMessage): { calls: AgUiCall[]; results: AgUiMessage[] } {
+  const { calls } = servedParts(answer);
+  return {
+    calls: calls.map(({ toolCallId, toolName, input }) => agUiCall(toolCallId, toolName, JSON.stringify(input))),
+    results: calls.map((call) => {
+      const given: unknown = call.state === "output-error" ? call.errorText : call.output;
+      const content = typeof given === "string" ? given : JSON.stringify(given);
+      return { id: `${call.toolCallId}/result`, role: "tool", toolCallId: call.toolCallId, content };
+    }),
+  };
 }

@@ -110,6 +110,7 @@ export class Attempts {
     const step = this.#begin(chunk.step, chunk.attempt, out);
     if (step === undefined) return out;
     endPart(step, out);
+    endCalls(step, null, out);
     [step.state, step.model, step.usage] = ["committed", chunk.model, chunk.usage];
     step.cut = chunk.stop_reason === INTERRUPTED;
     this.#current = undefined;
@@ -124,9 +125,10 @@ export class Attempts {
     if (step.state === "committed") return out;
     this.#leave(step, out);
     endPart(step, out);
+    endCalls(step, "the attempt was discarded", out);
     this.#current = undefined;
     [step.state, step.why, step.retained] = ["discarded", chunk.reason, chunk.status === "interrupted"];
-    if (step.parts.length > 0) this.#retained = step.retained ? step : undefined;
+    if (step.parts.length + step.served.size > 0) this.#retained = step.retained ? step : undefined;
     out.push({ type: "StepDiscarded", step });
     return out;
   }
@@ -176,6 +178,15 @@ export class Attempts {
       const stored = item.attempt === 0 && item.state === "committed";
       return stored || (item.runId === this.#runId && item.attempt === attempt);
     });
+  }
+}
+
+/** End the provider's calls whose result is not part of the answer: it may be in the next one. */
+function endCalls(step: Step, error: string | null, out: Change[]): void {
+  for (const call of step.served.values()) {
+    if (call.state !== "running") continue;
+    endServed(call, null, error);
+    out.push({ type: "CallEnded", call });
   }
 }
 

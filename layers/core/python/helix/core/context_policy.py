@@ -14,6 +14,7 @@ from typing import TypeAlias
 from helix.core.checks import is_int, is_number, require
 from helix.core.estimating import PER_MESSAGE, estimate_text
 from helix.core.file_tokens import file_tokens
+from helix.core.json import dumps
 from helix.core.messages import AnyMessage, AssistantMessage, UserMessage, files_of
 from helix.core.views import is_clearable
 
@@ -89,8 +90,10 @@ class ShownContext:
 
     def length(self, upto: int) -> int:
         """Return the estimated tokens of the messages that are shown before this index, with their files."""
-        texts = sum(PER_MESSAGE + estimate_text(m.content or "") for m in self.messages[self.hidden : upto])
-        return texts + self._files(upto)
+        shown = self.messages[self.hidden : upto]
+        texts = sum(PER_MESSAGE + estimate_text(m.content or "") for m in shown)
+        served = [block.raw for m in shown if isinstance(m, AssistantMessage) for block in m.server_blocks]
+        return texts + sum(estimate_text(dumps(raw)) for raw in served) + self._files(upto)
 
     def _files(self, upto: int) -> int:
         """Return the estimated tokens of the files that are shown before this index. Clearing leaves out files, too."""

@@ -79,6 +79,8 @@ def find_reason(before: Asked, now: Asked) -> LostCache:
     if old is not None and new is not None:
         if (_own_tools(old), old.output_schema) != (_own_tools(new), new.output_schema):
             return "tools"
+        if old.settings.get("server_tools") != new.settings.get("server_tools"):
+            return "tools"
         if old.system_prompt != new.system_prompt:
             return "system_prompt"
         if (old.tool_choice, _of_prompt(old.settings)) != (new.tool_choice, _of_prompt(new.settings)):

@@ -9,6 +9,7 @@ from typing import Any
 from helix.core.agents import AnyAgent
 from helix.core.json import JsonObject, dumps
 from helix.core.messages import AnyMessage, AssistantMessage, SystemMessage, ToolResultMessage, UserMessage
+from helix.core.server_tools import is_paused
 from helix.core.steps import StopReason
 from helix.core.tools import AnyTool
 from helix.core.verdicts import GUARDS, WITHHELD, Verdict, describe_change, refusal, replacement
@@ -86,7 +87,9 @@ def is_cut(message: AnyMessage) -> bool:
 
 def request_end(messages: Sequence[AnyMessage], reminder: str, *, finish: bool) -> list[UserMessage]:
     """Return the messages that follow the history in one request and are not stored: the agent's reminder, and a request
-    to finish, unless the last message is a user's."""
+    to finish, unless the last message is a user's. None follow an answer that the provider goes on with."""
+    if messages and is_paused(messages[-1]):
+        return []
     texts = [reminder] if reminder else []
     if finish and messages and messages[-1].role in ("assistant", "tool"):
         texts.append(FINISH_NUDGE)

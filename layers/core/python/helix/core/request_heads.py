@@ -26,7 +26,7 @@ from helix.core.stored import Stored
 SENT: Final = frozenset(
     {
         *("temperature", "top_p", "max_output_tokens", "stop", "provider_options", "strict_output"),
-        *("parallel_tool_calls", "cache", "reasoning", "verbosity", "api", "adapter"),
+        *("parallel_tool_calls", "cache", "reasoning", "verbosity", "api", "adapter", "server_tools"),
     }
 )
 """The fields of `LLMConfig` that change what is sent to the model, apart from its name."""

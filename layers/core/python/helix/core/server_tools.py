@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field, model_validator
 
 from helix.core.json import JsonObject, JsonValue, load_object
-from helix.core.messages import Record, ServerBlock, ServerCall
+from helix.core.messages import AnyMessage, AssistantMessage, Record, ServerBlock, ServerCall
 
 
 class WebSearch(Record):
@@ -94,6 +94,37 @@ def most_fees(tools: Iterable[ServerTool]) -> int:
 def server_calls(blocks: Iterable[ServerBlock]) -> list[ServerCall]:
     """Return the calls in the items of one answer, in order, each as its last item shows it."""
     return list({block.call.id: block.call for block in blocks if block.call is not None}.values())
+
+
+def is_paused(message: AnyMessage) -> bool:
+    """Return whether the answer has a call that the provider has not executed yet. It goes on only if the answer is the
+    last message of the next request."""
+    return isinstance(message, AssistantMessage) and any(not call.done for call in server_calls(message.server_blocks))
+
+
+def with_known_blocks(message: AssistantMessage, tools: Iterable[ServerTool], *, last: bool) -> AssistantMessage:
+    """Return the answer with the items that its provider takes back: those of tools that the request offers, and no call
+    without its result, unless the answer is the `last` message. Citations belong to the items."""
+    kinds = {tool.type for tool in tools}
+    done = {call.id for call in server_calls(message.server_blocks) if call.done}
+    kept = [
+        block
+        for block in message.server_blocks
+        if _kind(block.raw) in kinds and (last or block.call is None or block.call.id in done)
+    ]
+    if len(kept) == len(message.server_blocks):
+        return message
+    plain = [citation.model_copy(update={"raw": {}}) for citation in message.citations]
+    cited = message.citations if any(_kind(block.raw) == "web_search" for block in kept) else plain
+    return message.model_copy(update={"server_blocks": kept, "citations": cited})
+
+
+def _kind(raw: Mapping[str, Any]) -> str:
+    """Return the tool of an item of the provider."""
+    name = f"{raw.get('type')} {raw.get('name')}"
+    if "mcp" in name:
+        return "mcp"
+    return next((kind for kind in ("web_search", "file_search") if kind in name), "code_execution")
 
 
 def next_call(raw: Mapping[str, Any], begun: Mapping[str, ServerCall]) -> ServerCall | None:

@@ -16,9 +16,10 @@ from helix.core.conversation.changes import CONTINUES
 from helix.core.entries import AnyEntry, AssistantRow, CallRow, UserRow
 from helix.core.errors import RunNotFoundError, SessionNotFoundError
 from helix.core.json import JsonObject, dumps
-from helix.core.messages import AskedQuestion
+from helix.core.messages import AskedQuestion, ServerCall
 from helix.core.rows import Pending
 from helix.core.run_row import RunRow
+from helix.core.server_tools import server_calls
 from helix.core.session_row import SessionRow
 from helix.core.wire import StreamMessage
 from helix.engine.history import DELETING
@@ -181,7 +182,12 @@ def _answer(
     answer: dict[str, Any] = {"id": answer_id(session_id, row.step, row.attempt), "role": "assistant"}
     if row.content:
         answer["content"] = row.content
+    served = [(f"{row.step}/{row.attempt}/{call.id}", call) for call in server_calls(row.server_blocks)]
     calls = [
+        {"id": ident, "type": "function", "function": {"name": call.name, "arguments": dumps(call.arguments)}}
+        for ident, call in served
+    ]
+    calls += [
         {
             "id": call.id,
             "type": "function",
@@ -196,4 +202,13 @@ def _answer(
             calls.append({"id": ident, "type": "function", "function": about})
     if calls:
         answer["toolCalls"] = calls
-    return [answer] if len(answer) > 2 else []
+    results: list[JsonObject] = [
+        {"id": f"{ident}/result", "role": "tool", "toolCallId": ident, "content": _text_of(call)}
+        for ident, call in served
+    ]
+    return [answer, *results] if len(answer) > 2 else []
+
+
+def _text_of(call: ServerCall) -> str:
+    result = call.result if call.result is not None else call.error
+    return result if isinstance(result, str) else dumps(result)

@@ -78,7 +78,7 @@ class Batches(Protocol):
         """Yield the outcomes of an ended batch. A request without an outcome was not executed, and is not billed."""
         ...
 
-    async def read(self, request: LLMGenerateInput, answer: JsonObject) -> AnyStepResult:
+    async def read(self, place: JsonObject, request: LLMGenerateInput, answer: JsonObject) -> AnyStepResult:
         """Return the answer to the request as a step result, with its usage at the price of a batch."""
         ...
 

@@ -101,7 +101,7 @@ class OneModel(BaseAdapter):
 
     def __init__(self, adapter: BaseAdapter, model: str) -> None:
         self._adapter, self._model = adapter, model
-        self.repeats_failures = adapter.repeats_failures
+        self.repeats_failures, self.batches = adapter.repeats_failures, adapter.batches
 
     def configured(self, config: LLMConfig) -> LLMConfig:
         return config.model_copy(update={"model": self._model, "fallbacks": [], "route": None})

@@ -86,6 +86,13 @@ async def find_call(store: StateStore, reference: str) -> BatchedCall | None:
     return None if value is None else read_call(key, value)
 
 
+async def find_queue(store: StateStore, reference: str) -> BatchQueue | None:
+    """Return the queue of the call that a claim names. None: it is not there."""
+    key = Key("control", PARTITION, reference.partition("/")[0])
+    (value,) = await store.get([key])
+    return None if value is None else BatchQueue.read(key.partition, key.sort, value)
+
+
 async def read_queues(store: StateStore) -> tuple[dict[str, BatchQueue], dict[tuple[str, str], Batch]]:
     """Return the queues by name, and the batches by queue and name. Rows that cannot be read are left out."""
     queues: dict[str, BatchQueue] = {}

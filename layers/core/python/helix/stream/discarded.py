@@ -7,6 +7,8 @@ from typing import assert_never
 
 from helix.core.conversation.changes import (
     AnswerChange,
+    CallEnded,
+    CallStarted,
     PartBegan,
     PartEnded,
     PartGrew,
@@ -29,6 +31,8 @@ def discarded_text(messages: Iterable[StreamMessage], root: str) -> set[int]:
     for message in messages:
         shown: Step | None = None
         for change in conversation.take(message):
+            if isinstance(change, CallStarted | CallEnded) and change.call.served:
+                shown = change.call.step if change.call.step.state == "open" else shown
             if not isinstance(change, AnswerChange):
                 continue  # no other change affects text
             match change:

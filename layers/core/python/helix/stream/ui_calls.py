@@ -45,9 +45,14 @@ def new_source(step: Step, source: Citation) -> list[JsonObject]:
 def ui_source(step: int, number: int, source: Citation) -> JsonObject:
     """Return the part of a source: the number counts the sources of the step's text from 1."""
     about: JsonObject = {"sourceId": f"{step}/source/{number}"}
-    if source.url:
+    if source.url and source.url.startswith(("http://", "https://")):  # a page makes it a link
         return {"type": "source-url", **about, "url": source.url, **({"title": source.title} if source.title else {})}
-    return {"type": "source-document", **about, "mediaType": "text/plain", "title": source.title or "a document"}
+    return {
+        "type": "source-document",
+        **about,
+        "mediaType": "text/plain",
+        "title": source.title or source.url or "a document",
+    }
 
 
 @dataclass

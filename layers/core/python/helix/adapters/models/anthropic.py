@@ -136,7 +136,8 @@ class _Exchange(SdkExchange):
     @property
     def _free_choice(self) -> str:
         """The choice without own tools: those of the history are only described, not offered."""
-        return "auto" if self.request.config.server_tools else "none"
+        is_free = self.request.config.server_tools and self.request.tool_choice != "none"
+        return "auto" if is_free else "none"
 
     def _with_betas(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the options with the header that the provider's tools need."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from helix.adapters.models.answer import PartialAnswer
@@ -78,7 +79,8 @@ class ModelBatches:
             raise error.failure.error() from error
         return BatchForm({"model": model, "interface": exchange.interface, **_address(config)}, body)
 
-    async def read(self, request: LLMGenerateInput, answer: JsonObject) -> AnyStepResult:
+    async def read(self, place: JsonObject, request: LLMGenerateInput, answer: JsonObject) -> AnyStepResult:
+        request = _asked_at(place, request)
         model = request.config.model
         wire = await self._wire(model, request.config)
         exchange = wire.exchange(request, model)
@@ -162,6 +164,16 @@ def _address(config: LLMConfig) -> JsonObject:
     options: Mapping[str, Any] = config.provider_options
     base = options.get("base_url") or options.get("api_base")
     return {"base_url": base} if base else {}
+
+
+def _asked_at(place: JsonObject, request: LLMGenerateInput) -> LLMGenerateInput:
+    """Return the request with the model and the interface that it was asked with. The agent may choose others by now."""
+    changes: dict[str, Any] = {"model": str(place["model"]), "fallbacks": []}
+    if place["interface"] in ("responses", "chat"):
+        changes["api"] = place["interface"]
+    if "base_url" in place:
+        changes["provider_options"] = {**request.config.provider_options, "base_url": place["base_url"]}
+    return replace(request, config=request.config.model_copy(update=changes))
 
 
 def _half(usage: Usage) -> Usage:

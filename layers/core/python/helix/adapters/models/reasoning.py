@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from helix.core.config import LLMConfig
 from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage, UserMessage
+from helix.core.server_tools import with_known_blocks
 from helix.ports.model import LLMGenerateInput
 
 WITHOUT_REASONING = "without_reasoning"
@@ -38,6 +39,9 @@ def request_for(request: LLMGenerateInput, model: str, *, without: bool = False)
                 if without or index < first or message.metadata.get("model") not in (None, model):
                     message = _without_reasoning(message, renamed)
                     interrupted = interrupted or begins
+                if message.server_blocks:
+                    last = index == len(request.messages) - 1
+                    message = with_known_blocks(message, request.config.server_tools, last=last)
                 begins = False
             case ToolResultMessage() if message.tool_call_id in renamed:
                 message = message.model_copy(update={"tool_call_id": renamed[message.tool_call_id]})

@@ -7,6 +7,7 @@ again after parsing, because the parser decodes entities. HTML is shown as text.
 from __future__ import annotations
 
 import re
+from urllib.parse import quote
 
 from markdown_it import MarkdownIt
 from markdown_it.rules_core import StateCore
@@ -18,6 +19,8 @@ from helix.core.conversation.items import Step
 from helix.core.messages import Citation
 from helix.core.printable import printable
 
+_IN_ADDRESSES = "%/:?#[]@!$&'()*+,;=~"
+"""What stays as it is in the address of a source."""
 _COLOURS = {"yellow": "$text-warning", "red": "$text-error", "green": "$text-success", "cyan": "$text-primary"}
 
 
@@ -81,4 +84,5 @@ def text_of_step(step: Step) -> str:
 def _source(source: Citation) -> str:
     """Return a source as Markdown. Its title comes from a foreign page, so it is no Markdown itself."""
     title = re.sub(r"([\\`*_{}\[\]<>()#+!|~-])", r"\\\1", " ".join((source.title or "").split()))
-    return " · ".join(part for part in (title, f"<{source.url}>" if source.url else "") if part) or "a document"
+    address = quote(source.url or "", safe=_IN_ADDRESSES)
+    return " · ".join(part for part in (title, f"<{address}>" if address else "") if part) or "a document"

@@ -137,6 +137,7 @@ class Attempts:
         found = self._begin(chunk.step, chunk.attempt, out)
         if found is not None:
             _end_part(found, out)
+            _end_calls(found, None, out)
             found.state, found.model, found.usage = "committed", chunk.model, chunk.usage
             found.cut = chunk.stop_reason == StopReason.INTERRUPTED
             self._current = None
@@ -153,9 +154,10 @@ class Attempts:
             return out
         self._end_previous(found, out)
         _end_part(found, out)
+        _end_calls(found, "the attempt was discarded", out)
         self._current = None
         found.state, found.why, found.retained = "discarded", chunk.reason, chunk.status == "interrupted"
-        if found.parts:
+        if found.parts or found.served:
             self._retained = found if found.retained else None
         out.append(StepDiscarded(found))
         return out
@@ -199,6 +201,14 @@ class Attempts:
             if stored or (item.run_id, item.attempt) == (self._run_id, attempt):
                 return item
         return None
+
+
+def _end_calls(step: Step, error: str | None, out: list[Change]) -> None:
+    """End the provider's calls whose result is not part of the answer: it may be in the next one."""
+    for call in step.served.values():
+        if call.state == "running":
+            _end_served(call, None, error)
+            out.append(CallEnded(call))
 
 
 def load_served(step: Step, message: AssistantMessage) -> None:

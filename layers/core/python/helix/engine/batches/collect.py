@@ -149,7 +149,7 @@ async def _usage(this: _Pass, call: BatchedCall) -> tuple[str, Usage]:
         return model, Usage()
     request = LLMGenerateInput([], [], LLMConfig(model=model), call.session_id, this.queue.agent, batch=True)
     try:
-        return model, (await this.batches.read(request, call.answer)).usage
+        return model, (await this.batches.read(this.queue.place, request, call.answer)).usage
     except HelixError:
         logger.warning("the usage of a late answer of a batch cannot be read", exc_info=True)
         return model, Usage(unknown_calls=1)

@@ -87,6 +87,9 @@ async def _take_turn(
     learns, waits_elsewhere = engine.models(run.agent).repeats_failures, run.longest_pause_s < inf
     call = _call_name(new, attempt) if waits_elsewhere else ""
     limits = CallLimits(engine.limits, tokens=tokens, learns=learns, call=call, put_off=waits_elsewhere and attempt > 1)
+    most_retries = config.max_retries
+    if waits_elsewhere and attempt > 1:  # the deliveries before have made some of the retries
+        config = config.model_copy(update={"max_retries": max(0, config.max_retries - (attempt - 1))})
     models = await engine.limits.order([config.model, *config.fallbacks]) if learns else [config.model]
     model, wait = await _first_free(limits, models)
     if wait > run.longest_pause_s:
@@ -94,7 +97,7 @@ async def _take_turn(
     if learns:
         others = [name for name in (*models, *config.fallbacks) if name != model]
         config = config.model_copy(update={"model": model, "fallbacks": list(dict.fromkeys(others))})
-    pause = run.longest_pause_s if attempt <= config.max_retries else inf
+    pause = run.longest_pause_s if attempt <= most_retries else inf
     return replace(request, config=config, limits=limits, longest_pause_s=pause)
 
 

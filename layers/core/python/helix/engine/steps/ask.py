@@ -18,6 +18,7 @@ from helix.core.config import LLMConfig
 from helix.core.errors import (
     AccessDeniedError,
     ContextTooLargeError,
+    DefinitionError,
     HelixError,
     InvalidFileError,
     InvalidInputError,
@@ -382,6 +383,8 @@ async def _guarded(adapter: LLMAdapter, request: LLMGenerateInput) -> AnyStepRes
             return storable(await adapter.generate_step(request))
     except AccessDeniedError:
         raise
+    except DefinitionError as error:  # raised before anything is sent
+        return ErrorStepResult(error=text_of(error), code=error.code)
     except ModelError as error:
         return ErrorStepResult(error=text_of(error), code=error.code, retryable=error.retryable, usage=usage)
     except HelixError as error:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from helix._log import describe
 from helix.core.batch_rows import BatchedCall, BatchQueue
-from helix.core.errors import DefinitionError, HelixError, ModelError
+from helix.core.errors import DefinitionError, HelixError, InvalidInputError, ModelError
 from helix.core.json import dumps, text_of, text_size
 from helix.core.messages import files_of
 from helix.core.rows import ErrorInfo
@@ -39,6 +39,7 @@ from helix.services.batch_rows import (
     call_id_of,
     call_puts,
     find_call,
+    find_queue,
     queue_of,
     queue_put,
 )
@@ -102,7 +103,10 @@ async def _result(run: RunContext, request: LLMGenerateInput, call: BatchedCall)
         error = call.error or ErrorInfo(code=UNSUPPORTED, message="the model's adapter no longer has batches")
         return ErrorStepResult(error=error.message, code=error.code, model=request.config.model)
     try:
-        return await batches.read(request, call.answer)
+        queue = await find_queue(run.engine.store, run.session.claim.batch if run.session.claim is not None else "")
+        if queue is None:
+            raise InvalidInputError("the queue of a batched call is gone")
+        return await batches.read(queue.place, request, call.answer)
     except HelixError as error:
         logger.warning("run %s: the answer of a batch cannot be read", run.run_id, exc_info=True)
         return ErrorStepResult(error=text_of(error), code=error.code, usage=Usage(unknown_calls=1))

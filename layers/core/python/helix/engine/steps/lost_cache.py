@@ -30,9 +30,11 @@ async def note_lost_cache(run: RunContext, session: SessionRow, answer: ModelAns
     result = answer.result
     if result is None or isinstance(result, ErrorStepResult) or result.cached or not may_be_lost(result.usage):
         return answer
+    if result.server_blocks:  # its usage is the sum of several prompts
+        return answer
     try:
         before = await _previous_answer(run, session)
-        lost = 0 if before is None else lost_tokens(before.usage, result.usage)
+        lost = 0 if before is None or before.server_blocks else lost_tokens(before.usage, result.usage)
         if before is None or not lost:
             return answer
         reason = await _reason(run, session, before, result)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from helix.core.config import LLMConfig
 from helix.core.context_policy import Summary
-from helix.core.estimating import PER_MESSAGE, estimate_text
+from helix.core.estimating import estimate_request, estimate_text
 from helix.core.messages import AnyMessage, UserMessage
 from helix.core.prompt import note_cuts
 from helix.core.row_keys import attempt_sort
@@ -117,7 +117,7 @@ def _text_of(result: AnyStepResult, view: ViewRow | None, history: Sequence[AnyM
         return "", "empty_summary"
     text = result.content.strip()
     replaced = show_history(view, history)
-    if estimate_text(text) >= sum(PER_MESSAGE + estimate_text(message.content or "") for message in replaced):
+    if estimate_text(text) >= estimate_request(replaced):
         return "", "long_summary"
     return text, None
 

@@ -242,8 +242,9 @@ def show_view(run: RunContext, new: SessionRow, plan: ViewPlan) -> None:
 
 def context_after(run: RunContext, session: SessionRow, row: AssistantRow) -> ContextMark:
     """Return the session's context after an answer, with the token counts of the prompt and the answer. The counts are
-    0 if they include several attempts, or if there is no known window to compare them with."""
+    0 if they include several attempts or what the provider's own tools read, or if there is no known window to compare
+    them with."""
     usage, context = row.usage, session.context
     known = run.agent.context.window is not None or (row.model is not None and _known_window(run.engine, row.model))
-    tokens = usage.total_tokens if known and usage.calls == 1 else 0
+    tokens = usage.total_tokens if known and usage.calls == 1 and not row.server_blocks else 0
     return context if tokens == context.tokens else context.model_copy(update={"tokens": tokens})
