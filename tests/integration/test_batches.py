@@ -13,7 +13,7 @@ from rich.console import Console
 from tests.support.batch_servers import EXPIRES, AnthropicBatchServer, BatchServer, OpenAIBatchServer, Refuses
 from tests.support_run import World, chunks_of, eventually, history, text_of, told
 
-from helix import Agent, LLMConfig, LocalExecutor, tool
+from helix import Agent, LLMConfig, LocalExecutor, ReminderContext, tool
 from helix.adapters.models.adapter import ModelAdapter
 from helix.adapters.models.pricing import Tokens, price
 from helix.cli.sessions.page import print_page, read_page
@@ -41,7 +41,8 @@ def plays(body: dict[str, Any]) -> ModelAnswer:
     """Ask for one call, then answer with the number of messages."""
     items = body.get("messages") or body.get("input")
     assert isinstance(items, list)
-    if len([item for item in items if item.get("role") != "system"]) == 1:
+    said = [item for item in items if item.get("role") != "system" and "<reminder>" not in str(item)]
+    if len(said) == 1:
         return ModelAnswer(tool_calls=[ModelToolCall("add", {"a": 1, "b": 2})])
     return ModelAnswer(text="three")
 
@@ -270,6 +271,40 @@ async def test_another_process_sends_and_collects_what_a_dead_one_left(file_worl
         again = await second.get_handle(adder(), handle.session_id, handle.run_id)
         result = await again.result(PATIENCE_S)
     assert (result.status, result.run_id, len(server.batches)) == ("completed", handle.run_id, 2)
+
+
+async def test_an_answer_is_read_as_it_was_asked_for(file_world: World, provider: Any) -> None:
+    """The agent was deployed with another model of another provider while its call waited."""
+    gpt, claude = provider(), provider(AnthropicBatchServer)
+    first = an_executor(file_world, settings=replace(QUICK, batch_gather_s=600))
+    handle = await first.execute(adder(), "go")
+    await until(lambda: not first._tasks)
+    await first.close()
+    second, changed = an_executor(file_world), adder(CLAUDE)
+    second.agents.know(changed)
+    async with second:
+        again = await second.get_handle(changed, handle.session_id, handle.run_id)
+        result = await again.result(PATIENCE_S)
+        assert (result.status, result.text) == ("completed", "three")
+        models = [m.metadata["model"] for m in await history(second, handle.session_id) if m.role == "assistant"]
+    assert models == [GPT, CLAUDE] and len(gpt.batches) == len(claude.batches) == 1
+
+
+async def test_a_reminder_that_fails_later_does_not_lose_a_paid_answer(world: World, provider: Any) -> None:
+    """It is asked once for each call, and not again when the answer is taken."""
+    server, asked = provider(), list[int]()
+
+    def late(context: ReminderContext) -> str:
+        if context.step in asked:
+            raise ConnectionError("no clock")
+        asked.append(context.step)
+        return "It is late."
+
+    executor = an_executor(world)
+    handle = await executor.execute(adder(reminders=[late]), "go")
+    result = await handle.result(PATIENCE_S)
+    assert (result.status, result.text) == ("completed", "three")
+    assert set(server.executed.values()) == {1} and len(server.executed) == 2
 
 
 async def test_a_budget_reserves_half_and_keeps_it_while_the_call_waits(world: World, provider: Any) -> None:

@@ -30,7 +30,7 @@ async def remind(run: RunContext, session: SessionRow, state: Any) -> str | Erro
     """Return the text of the message that ends the next request, or the error that ends the run. Empty if there is no
     reminder. `state`: the custom state as the agent's functions see it."""
     reminders: Sequence[Reminder] = run.agent.reminders
-    if not reminders:
+    if not reminders or (session.claim is not None and session.claim.batch):  # a batched call was asked with its own
         return ""
     context = ReminderContext(
         session_id=session.session_id,
