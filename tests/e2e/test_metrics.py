@@ -87,6 +87,9 @@ async def play(cloud: CloudForTests, folder: Path) -> None:
 
         assert await run("talker", use(call("look", topic="x"), call("boom")), say("Done.")) == "completed"
         assert await run("talker", fail("rate_limited", said="Soon.")) == "rate_limited"
+        written = {"prompt_tokens": 9_000, "written_tokens": 9_000}  # the next step does not read it from the cache
+        steps = [use(call("look", topic="x"), tokens=written), say("Lost.", tokens={"prompt_tokens": 9_500})]
+        assert await run("talker", *steps) == "completed"
         for _ in range(2):
             assert await run("mindful", say("Asked once.")) == "completed"
         handle = await client.run("talker", plan(use(call("wait", gate=str(folder / "stop"))), say("Never said.")))

@@ -85,6 +85,8 @@ class PlannedModel:
         step = _next(request)
         text = await _see(request) if step.get("see") else str(step.get("say", ""))
         usage = Usage(prompt_tokens=shown(request), completion_tokens=1 + len(text), cost_micros=7, calls=1)
+        if step.get("tokens"):
+            usage = usage.model_copy(update=step["tokens"])
         model = request.config.model
         if step.get("fail") and not (step["unless"] and Path(step["unless"]).exists()):
             await _show(request, text)

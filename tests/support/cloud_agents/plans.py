@@ -19,7 +19,8 @@ def plan(*steps: Step) -> str:
 
 def say(text: str, **more: Any) -> Step:
     """A text, streamed in several deltas. `think` is a thinking block before it, and `search` a query of the provider's web
-    search, whose source the text cites. The model waits at `gate` in the middle of
+    search, whose source the text cites. `tokens` are fields of the
+    usage. The model waits at `gate` in the middle of
     it. `lasts`, `mark` and `deaths` make the model work for seconds in the middle of it, as the tool `linger` does."""
     return {"say": text, **more}
 
