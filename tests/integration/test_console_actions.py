@@ -49,10 +49,13 @@ async def messages(page: Any) -> list[str]:
 
 async def test_an_edited_message_is_sent_in_a_branch_that_begins_before_it() -> None:
     async with two_turns("Another answer.") as (page, executor, original):
-        second = page.locator(".item.user").nth(1)
+        first, second = page.locator(".item.user").first, page.locator(".item.user").nth(1)
+        await first.get_by_role("button", name="Edit").click()
+        await page.keyboard.press("Escape")
         await second.get_by_role("button", name="Edit").click()
         assert await serious_problems(page) == []
-        await second.get_by_role("textbox", name="Edited message").fill("Second, but edited?")
+        await page.keyboard.press("Control+a")  # the field has the focus
+        await page.keyboard.type("Second, but edited?")
         await second.get_by_role("button", name="Send in a branch").click()
         await page.get_by_text("Another answer.").wait_for()
         assert await messages(page) == ["First?", "Second, but edited?"]

@@ -45,6 +45,9 @@ interface Given {
   setEditing: (editing: boolean) => void;
 }
 
+/** `autofocus` works once in a page, and the keys that are typed next belong to the message. */
+const focus = (area: HTMLTextAreaElement | null): void => area?.focus();
+
 /** What can be done with a message of the user. */
 export function MessageActions({ item, session, editing, setEditing }: Given) {
   const [text, setText] = useState(item.text);
@@ -84,7 +87,7 @@ export function MessageActions({ item, session, editing, setEditing }: Given) {
       <textarea
         aria-label="Edited message"
         rows={Math.min(12, text.split("\n").length + 1)}
-        autofocus
+        ref={focus}
         value={text}
         onInput={(event) => setText(event.currentTarget.value)}
         onKeyDown={(event) => event.key === "Escape" && setEditing(false)}
