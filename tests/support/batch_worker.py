@@ -66,12 +66,17 @@ class CrashingBatches:
 
 
 async def ended(executor: LocalExecutor, who: Agent[Any, Any], session_id: str) -> AgentResult[Any]:
-    """Return the result of the session's run. A run whose worker died outside of a batch is resumed."""
+    """Return the result of the session's run. A run whose worker died outside of a batch is resumed. A reader of the stream
+    completes the effects of one whose worker died after the run's end."""
     while True:
         if lapsed(await executor.sessions.get(session_id), executor.engine.clock.now()):
             await executor.resume(who, session_id)
         try:
-            return await (await executor.get_handle(who, session_id)).result(1.0)
+            handle = await executor.get_handle(who, session_id)
+            result = await handle.result(1.0)
+            async for _ in await handle.stream():
+                pass
+            return result
         except TimeoutError:
             continue
 
@@ -96,6 +101,11 @@ async def checked(executor: LocalExecutor, session_id: str) -> str:
     except InvariantViolation as problem:
         return str(problem)
     return ""
+
+
+async def batches_left(executor: LocalExecutor) -> list[str]:
+    """Return the keys of the batches that are stored."""
+    return [row.key.sort for row in await executor.store.query("control", "batches") if "/" in row.key.sort]
 
 
 async def run(job: dict[str, Any]) -> dict[str, Any]:
@@ -125,7 +135,10 @@ async def run(job: dict[str, Any]) -> dict[str, Any]:
         while executor._tasks:  # they apply the effects of ended runs
             await asyncio.sleep(0.01)
         problems = [problem for n in range(job["runs"]) if (problem := await checked(executor, f"s{n}"))]
-        rows = [row.key.sort for row in await executor.store.query("control", "batches") if "/" in row.key.sort]
+        rows, until = await batches_left(executor), time.monotonic() + 20
+        while rows and time.monotonic() < until:  # the next look deletes a batch whose answers are stored
+            await asyncio.sleep(0.05)
+            rows = await batches_left(executor)
     return {"found": found, "points": points.points, "problems": problems, "batches": rows}
 
 
