@@ -107,16 +107,16 @@ def with_known_blocks(message: AssistantMessage, tools: Iterable[ServerTool], *,
     without its result, unless the answer is the `last` message. Citations belong to the items."""
     kinds = {tool.type for tool in tools}
     done = {call.id for call in server_calls(message.server_blocks) if call.done}
-    kept = [
+    known = [
         block
         for block in message.server_blocks
         if _kind(block.raw) in kinds and (last or block.call is None or block.call.id in done)
     ]
-    if len(kept) == len(message.server_blocks):
+    if len(known) == len(message.server_blocks):
         return message
     plain = [citation.model_copy(update={"raw": {}}) for citation in message.citations]
-    cited = message.citations if any(_kind(block.raw) == "web_search" for block in kept) else plain
-    return message.model_copy(update={"server_blocks": kept, "citations": cited})
+    cited = message.citations if any(_kind(block.raw) == "web_search" for block in known) else plain
+    return message.model_copy(update={"server_blocks": known, "citations": cited})
 
 
 def _kind(raw: Mapping[str, Any]) -> str:
