@@ -65,7 +65,7 @@ def build_messages_for_llm(
     prompt = resolve_system_prompt(system_prompt, custom_state)
     built: list[AnyMessage] = [SystemMessage(content=prompt)] if prompt else []
     built.extend(note_cuts(messages if paired else show_changes(repair_pairs(messages))))
-    return with_nudge(built) if force_finish else built
+    return [*built, *request_end(built, "", finish=force_finish)]
 
 
 def note_cuts(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
@@ -94,13 +94,6 @@ def request_end(messages: Sequence[AnyMessage], reminder: str, *, finish: bool) 
     if finish and messages and messages[-1].role in ("assistant", "tool"):
         texts.append(FINISH_NUDGE)
     return [UserMessage(content=text) for text in texts]
-
-
-def with_nudge(messages: list[AnyMessage]) -> list[AnyMessage]:
-    """Return the messages with a request to finish, unless the last one is a user's."""
-    if messages and messages[-1].role in ("assistant", "tool"):
-        return [*messages, UserMessage(content=FINISH_NUDGE)]
-    return messages
 
 
 def is_changed(message: AnyMessage) -> bool:

@@ -14,7 +14,7 @@ from helix.core.context_replies import ContextFound, ViewFound
 from helix.core.entries import AnyEntry, AssistantRow, messages_of, parse_entry
 from helix.core.errors import InvalidInputError
 from helix.core.messages import AnyMessage, UserMessage
-from helix.core.prompt import note_cuts, show_changes, show_input, with_nudge
+from helix.core.prompt import note_cuts, request_end, show_changes, show_input
 from helix.core.request_heads import RequestHead
 from helix.core.row_keys import attempt_sort, message_sort, run_sort
 from helix.core.rows import AttemptRow, LineageRow
@@ -76,7 +76,7 @@ def _with_end(shown: list[AnyMessage], head: RequestHead) -> list[AnyMessage]:
     """Return the messages with those at the end of the request. Heads of earlier versions do not name the request to
     finish."""
     if not head.reminders and head.tool_choice == FINISH_TOOL_NAME:
-        return with_nudge(shown)
+        return [*shown, *request_end(shown, "", finish=True)]
     return [*shown, *(UserMessage(content=text) for text in head.reminders)]
 
 
