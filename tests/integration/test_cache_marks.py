@@ -202,7 +202,7 @@ def test_the_values_of_cache() -> None:
         LLMConfig.model_validate({"model": "m", "cache": "2h"})
 
 
-def test_a_head_without_the_setting_means_that_it_was_off() -> None:
+def test_a_head_names_the_cache_unless_it_is_off() -> None:
     """Earlier releases stored only True."""
     stored = [sent_settings(LLMConfig(model="m", cache=cache)) for cache in ("auto", "1h", True, False)]
     assert stored == [{"cache": "auto"}, {"cache": "1h"}, {"cache": True}, {}]

@@ -64,4 +64,7 @@ def test_a_setting_that_the_model_refuses_fails(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(SHOP)
     done = CommandLine(tmp_path)("check", "shop.py:wrong")
     assert done.code != 0
-    assert "agent 'wrong': llm_config: parallel_tool_calls: 'openai/o3' does not have it: leave it out" in done.err
+    assert (
+        "agent 'wrong': llm_config: parallel_tool_calls: 'openai/o3' does not support this setting: leave it out"
+        in done.err
+    )

@@ -178,6 +178,7 @@ async def test_what_a_provider_lacks_is_refused_by_name(model: str, tool: Any, n
         _, result, _ = await play(executor, searcher(server, model, tool))
         assert result.status == "failed" and result.error is not None
         assert names in result.error and "server_tools" in result.error
+        assert (result.error_code, result.usage) == ("invalid_definition", Usage()), "nothing was sent, so it is free"
         assert server.requests == []
 
 
@@ -260,12 +261,6 @@ def test_items_go_back_only_with_their_tool_and_their_result() -> None:
     assert with_known_blocks(paused, [WebSearch()], last=False).server_blocks == []
     assert request_end([paused], "It is late.", finish=True) == []
     assert [message.content for message in request_end([answer], "It is late.", finish=False)] == ["It is late."]
-
-
-async def test_a_refused_tool_costs_nothing() -> None:
-    async with LocalExecutor(MemoryStateStore(), model=ModelAdapter()) as executor, SearchingServer() as server:
-        _, result, _ = await play(executor, searcher(server, MODELS[0], FileSearch(stores=["vs_1"])))
-        assert (result.status, result.usage) == ("failed", Usage())
 
 
 @pytest.mark.parametrize("url", ["javascript:alert(1)", "data:text/html,x", None])

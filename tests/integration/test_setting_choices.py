@@ -96,12 +96,16 @@ async def test_the_settings_are_left_out_without_tools(way: Way) -> None:
     ("model", "config", "problem"),
     [
         ("openai/o3", {"parallel_tool_calls": False}, "parallel_tool_calls: 'openai/o3' does not have it"),
-        ("openai/gpt-5", {"top_p": 0.5}, "top_p: 'openai/gpt-5' has a fixed one while it reasons"),
+        ("openai/gpt-5", {"top_p": 0.5}, "top_p: 'openai/gpt-5' does not accept top_p while it reasons"),
         ("openai/gpt-5.1", {"top_p": 0.5, "reasoning": "none"}, None),
         ("openai/gpt-4o-mini", {"top_p": 0.5, "parallel_tool_calls": True, "tool_choice": "required"}, None),
-        ("anthropic/claude-opus-4-7", {"top_p": 0.5}, "top_p: 'anthropic/claude-opus-4-7' has a fixed one"),
-        ("anthropic/claude-sonnet-4-5", {"top_p": 0.5, "temperature": 0}, "takes temperature or top_p, not both"),
-        ("anthropic/claude-sonnet-4-5", {"top_p": 0.5, "reasoning": "low"}, "takes 0.95 to 1 while it thinks, not 0.5"),
+        ("anthropic/claude-opus-4-7", {"top_p": 0.5}, "top_p: 'anthropic/claude-opus-4-7' does not accept top_p"),
+        ("anthropic/claude-sonnet-4-5", {"top_p": 0.5, "temperature": 0}, "accepts temperature or top_p, but not both"),
+        (
+            "anthropic/claude-sonnet-4-5",
+            {"top_p": 0.5, "reasoning": "low"},
+            "only 0.95 to 1 while thinking is enabled",
+        ),
         ("anthropic/claude-sonnet-5-5", {"tool_choice": "required"}, "which 'anthropic/claude-sonnet-5-5' refuses"),
         (NOVA := "bedrock/us.amazon.nova-pro-v1:0", {"parallel_tool_calls": False}, "only Claude has it, not"),
         (NOVA, {"tool_choice": "none"}, "only Claude takes 'none', not"),
@@ -120,7 +124,7 @@ async def test_a_refused_setting_fails_before_a_run_begins() -> None:
             DefinitionError, match="agent 'desk': llm_config: parallel_tool_calls: 'openai/o3' does not"
         ):
             await executor.execute(agent(model="openai/o3", parallel_tool_calls=False), "go")
-        with pytest.raises(InvalidInputError, match="settings: top_p: 'openai/gpt-5' has a fixed one"):
+        with pytest.raises(InvalidInputError, match="settings: top_p: 'openai/gpt-5' does not accept top_p"):
             await executor.execute(agent(model="openai/gpt-5"), "go", session_id=S, settings={"top_p": 0.5})
         assert not await executor.sessions.exists(S)
 

@@ -7,7 +7,7 @@ with it, sent back with it to the model that gave it, and gone if the attempt is
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
@@ -75,8 +75,12 @@ ServerTool: TypeAlias = Annotated[WebSearch | CodeExecution | FileSearch | Remot
 
 
 _ASSUMED_USES = 10
-_MOST_MICROS = {"web_search": 25_000, "file_search": 2_500, "code_execution": 30_000, "mcp": 0}
-"""The highest list prices of one use, in micro-dollars. Code pays for its container, once."""
+FILE_SEARCH_MICROS: Final = 2_500
+"""The list price of a file search at OpenAI, in micro-dollars."""
+CONTAINER_MICROS: Final = 30_000
+"""The list price of a container for code at OpenAI, in micro-dollars. It lasts 20 minutes."""
+_MOST_MICROS = {"web_search": 25_000, "file_search": FILE_SEARCH_MICROS, "code_execution": CONTAINER_MICROS, "mcp": 0}
+"""The highest list prices of one use, in micro-dollars."""
 
 
 def most_fees(tools: Iterable[ServerTool]) -> int:

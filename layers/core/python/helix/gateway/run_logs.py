@@ -39,8 +39,8 @@ async def get_logs(backend: Backend, caller: Connection, request: GetLogs) -> Js
     backend.check_operator(caller)
     if backend.logs is None:
         raise InvalidInputError(
-            "get_logs reads the logs of a deployed stage, and this service is not one: its processes write their log to "
-            "standard error, or to files (helix logs)"
+            "get_logs works only on a deployed stage. This service writes its log to standard error or to files: use "
+            "`helix logs`"
         )
     run = await backend.executor.sessions.get_run(session.session_id, request.run_id or session.run_id)
     since = max(0.0, run.started_at - BEFORE_S) if request.since is None else request.since

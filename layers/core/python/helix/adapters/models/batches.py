@@ -167,7 +167,8 @@ def _address(config: LLMConfig) -> JsonObject:
 
 
 def _asked_at(place: JsonObject, request: LLMGenerateInput) -> LLMGenerateInput:
-    """Return the request with the model and the interface that it was asked with. The agent may choose others by now."""
+    """Return the request with the model and the interface that it was sent with. The agent's settings may have changed
+    since."""
     changes: dict[str, Any] = {"model": str(place["model"]), "fallbacks": []}
     if place["interface"] in ("responses", "chat"):
         changes["api"] = place["interface"]

@@ -2,8 +2,8 @@
 
 Law: a request has at most four marks, all with one lifetime: after the tools, after the system prompt, where the
 previous request of the session ended, and where this one ends. Providers refuse a fifth mark, and a mark that lasts
-longer than an earlier one. They look for an entry at most 20 blocks before a mark. A step with 12 calls has 24 blocks,
-so the entry of the previous request is only found by a mark at its very end.
+longer than an earlier one. They look for an entry at a mark and the 19 blocks before it. A step with 12 calls has 24
+blocks, so the entry of the previous request is only found by a mark at its very end.
 """
 
 from __future__ import annotations

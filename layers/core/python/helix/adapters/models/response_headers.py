@@ -1,4 +1,4 @@
-"""What the headers of a provider's refusal say: when to try again, and which limit was reached."""
+"""Reads the retry time and the rate limit from the headers of a provider's answers."""
 
 from __future__ import annotations
 

@@ -11,12 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 from helix.adapters.models.file_forms import Interface
-from helix.core.server_tools import CodeExecution, FileSearch, RemoteMcp, ServerTool, WebSearch
-
-FILE_SEARCH_USD = 0.0025
-"""The list price of a file search at OpenAI, in US dollars."""
-CONTAINER_USD = 0.03
-"""The list price of a container for code at OpenAI, in US dollars. It lasts 20 minutes."""
+from helix.core.server_tools import (
+    CONTAINER_MICROS,
+    FILE_SEARCH_MICROS,
+    CodeExecution,
+    FileSearch,
+    RemoteMcp,
+    ServerTool,
+    WebSearch,
+)
 
 
 class UnsupportedToolError(Exception):
@@ -120,11 +123,12 @@ def fees(items: Sequence[Mapping[str, Any]]) -> float:
     """Return the fees of OpenAI's tools in an answer, in US dollars, without web searches. A container counts once."""
     searches = sum(item.get("type") == "file_search_call" for item in items)
     containers = {item.get("container_id") for item in items if item.get("type") == "code_interpreter_call"}
-    return float(searches * FILE_SEARCH_USD + len(containers) * CONTAINER_USD)
+    micros: int = searches * FILE_SEARCH_MICROS + len(containers) * CONTAINER_MICROS
+    return micros / 1_000_000
 
 
 def web_searches(items: Sequence[Mapping[str, Any]]) -> int:
-    """Return the number of OpenAI's web searches that are billed. To open a page costs nothing."""
+    """Return the number of OpenAI's web searches that are billed. Opening a page is free."""
     actions = [item.get("action") for item in items if item.get("type") == "web_search_call"]
     return sum(isinstance(action, Mapping) and action.get("type", "search") == "search" for action in actions)
 

@@ -43,20 +43,20 @@ def _of_claude(model: str, config: LLMConfig, entry: Mapping[str, Any]) -> Itera
     if config.top_p is None:
         return
     if entry.get("supports_sampling_params") is False:
-        yield f"top_p: {model!r} has a fixed one: leave it out"
+        yield f"top_p: {model!r} does not accept top_p: leave it out"
     if thinks and config.top_p < LEAST_TOP_P:
-        yield f"top_p: {model!r} takes {LEAST_TOP_P} to 1 while it thinks, not {config.top_p:g}"
+        yield f"top_p: {model!r} accepts only {LEAST_TOP_P} to 1 while thinking is enabled, not {config.top_p:g}"
     if config.temperature is not None and _ONE_OF_BOTH.search(model):
-        yield f"top_p: {model!r} takes temperature or top_p, not both: leave one out"
+        yield f"top_p: {model!r} accepts temperature or top_p, but not both: remove one"
 
 
 def _of_others(model: str, config: LLMConfig, entry: Mapping[str, Any]) -> Iterator[str]:
     provider, name = provider_of(model), name_of(model)
     if provider in ("openai", "azure"):
         if config.parallel_tool_calls is not None and _O_SERIES.match(name):
-            yield f"parallel_tool_calls: {model!r} does not have it: leave it out"
+            yield f"parallel_tool_calls: {model!r} does not support this setting: leave it out"
         if config.top_p is not None and REASONING.match(name) and _effort(config, entry) != "none":
-            yield f"top_p: {model!r} has a fixed one while it reasons: leave it out, or set reasoning='none'"
+            yield f"top_p: {model!r} does not accept top_p while it reasons: leave it out, or set reasoning='none'"
     if provider != "bedrock" or name.partition("/")[2].startswith("arn:"):
         return
     if config.forces_calls and "nova" not in model and entry.get("supports_tool_choice") is False:

@@ -1,4 +1,4 @@
-"""Which tools of a request are strict, and why the others are not (docs/guide/models.md#strict-schemas).
+"""Decides which tools of a request are strict, and why the others are not (docs/guide/models.md#strict-schemas).
 
 Law: one rule decides. A tool is strict if its schema is closed, the model constrains arguments, the tool does not set
 `strict=False`, and the provider's limits leave room. Tools with `strict=True` get that room first.

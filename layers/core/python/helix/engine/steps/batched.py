@@ -141,7 +141,7 @@ async def form_call(run: RunContext, request: LLMGenerateInput) -> WaitingCall |
 def _problem(run: RunContext, request: LLMGenerateInput) -> str | None:
     """Return the reason why the run cannot wait for a batch."""
     if not run.engine.placement.executes_whole_runs:
-        return "batches work only with LocalExecutor yet: leave batch out of agents of a stage and of worker processes"
+        return "batches currently work only with LocalExecutor: leave batch out on a stage and in worker processes"
     if run.session.parent is not None:
         return "a sub-agent cannot wait for a batch"
     if files_of(request.messages):
