@@ -215,7 +215,9 @@ async def test_what_cannot_be_read_is_refused_by_name(desk: Desk, stage: Stage) 
     await operated(desk)
     place = {"session_id": (await started(desk))["session_id"]}
     error = await desk.error("ada", "get_logs", **place)
-    assert error["code"] == "invalid_input" and "not one" in error["message"] and "deployed stage" in error["message"]
+    assert (
+        error["code"] == "invalid_input" and "helix logs" in error["message"] and "deployed stage" in error["message"]
+    )
     desk.gateway.backend.logs = stage.logs
     error = await desk.error("ada", "get_logs", **place, since=5.0, until=4.0)
     assert error["code"] == "invalid_input" and "since is 5.0 and until is 4.0" in error["message"]

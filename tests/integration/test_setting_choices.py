@@ -95,7 +95,7 @@ async def test_the_settings_are_left_out_without_tools(way: Way) -> None:
 @pytest.mark.parametrize(
     ("model", "config", "problem"),
     [
-        ("openai/o3", {"parallel_tool_calls": False}, "parallel_tool_calls: 'openai/o3' does not have it"),
+        ("openai/o3", {"parallel_tool_calls": False}, "parallel_tool_calls: 'openai/o3' does not support this setting"),
         ("openai/gpt-5", {"top_p": 0.5}, "top_p: 'openai/gpt-5' does not accept top_p while it reasons"),
         ("openai/gpt-5.1", {"top_p": 0.5, "reasoning": "none"}, None),
         ("openai/gpt-4o-mini", {"top_p": 0.5, "parallel_tool_calls": True, "tool_choice": "required"}, None),
@@ -138,7 +138,9 @@ async def test_a_config_of_the_state_is_checked_at_its_step() -> None:
     )
     async with LocalExecutor(":memory:") as executor:
         result = await (await executor.execute(made, "go")).result()
-    assert result.error is not None and result.error.startswith("parallel_tool_calls: 'openai/o3' does not have it")
+    assert result.error is not None and result.error.startswith(
+        "parallel_tool_calls: 'openai/o3' does not support this setting"
+    )
 
 
 # --- definitions ------------------------------------------------------------------------------------------------------

@@ -14,14 +14,14 @@ from tests.support.model_dialects import OPENAI, DialectServer, Fails, Says
 from tests.support.state_machine import Machines, StateMachine
 from tests.support_run import agent
 
-from helix import LLMConfig, LocalExecutor, ScriptedModel
+from helix import LLMConfig, LocalExecutor, MemoryStateStore, ScriptedModel
 from helix.adapters.models.adapter import ModelAdapter
 from helix.core.agents import AnyAgent
 from helix.core.errors import InvalidInputError
-from helix.core.model_limits import MICROS_A_SECOND, Limit, parse_limits, reported_limit
+from helix.core.model_limits import MICROS_A_SECOND, Limit, ReportedLimit, parse_limits, reported_limit
 from helix.core.steps import ErrorStepResult
 from helix.engine.writing import at_version, session_put
-from helix.services.model_limits import ModelLimits, cell_key
+from helix.services.model_limits import CallLimits, ModelLimits, cell_key
 from helix.testing.clocks import SetClock
 from helix.testing.invariants import check_session
 from helix.testing.loopback_server import LoopbackServer, RecordedRequest, Responder
@@ -155,6 +155,43 @@ async def test_a_worker_that_dies_with_its_turn_costs_one_turn() -> None:
     assert (await stage.session(event)).status == "completed"
     dead.cancel()
     await asyncio.gather(dead, return_exceptions=True)
+
+
+async def test_a_stored_turn_of_a_fallback_is_found_although_the_model_is_asked_first() -> None:
+    """Neither has a turn for over a minute, so the call takes one of the fallback. A later delivery, for which the model
+    has one soon, uses that turn."""
+    who = caller(fallbacks=[FALLBACK])
+    stage = Stage(ScriptedModel(["fine"], repeat=True, record=True), who)
+    stage.engine.clock = stage.clock = SetClock(stage.clock.now())
+    limits = {MODEL: Limit(requests=1), FALLBACK: Limit(requests=2)}
+    stage.engine.limits = ModelLimits(stage.store, stage.clock, limits)
+    stage.model.repeats_failures = True  # as an adapter that asks fallbacks itself
+    for _ in range(4):  # the model's turns and the fallback's first ones are gone
+        for model in limits:
+            await stage.engine.limits.take(model, lambda: 0, most_s=75)
+    event = await stage.begin(who)
+    told, taken = await deliver(stage, event), await turns_taken(stage) + stage.clock.now()
+    waits = 0
+    while told["next"] == "wait":
+        waits += 1
+        stage.clock.advance(told["seconds"] + 1)
+        told = await deliver(stage, told)
+    assert told["next"] == "finish" and waits == 2
+    assert await turns_taken(stage) + stage.clock.now() == taken, "a turn of the model was taken too"
+    assert [request.config.model for request in stage.model.requests] == [FALLBACK]
+
+
+async def test_a_learned_limit_that_has_ended_costs_no_write() -> None:
+    store, clock = MemoryStateStore(), SetClock(1_000_000.0)
+    limits = ModelLimits(store, clock)
+    await limits.learn(MODEL, ReportedLimit(Limit(tokens=1000), low=True))
+    await CallLimits(limits, tokens=lambda: 500, learns=True).turn(MODEL)
+    (before,) = await store.get([cell_key(MODEL)])
+    clock.advance(3600)
+    call = CallLimits(limits, tokens=lambda: 500, learns=True)
+    await call.turn(MODEL)
+    await call.tried(MODEL, used=10)
+    assert (await store.get([cell_key(MODEL)])) == [before]
 
 
 async def test_retries_end_also_when_they_wait_outside() -> None:

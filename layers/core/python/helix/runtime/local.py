@@ -7,6 +7,7 @@ import contextlib
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -142,7 +143,7 @@ class LocalExecutor(Executor):
         self._owner = make_worker_id(engine.ids.new("worker"))
         self._own_tracer = None if tracer is not None else engine.tracer
         self._places = Places(max_runs, max_waiting)
-        self._max_runs = MAX_RUNS if max_runs is None else max_runs
+        self._max_runs = inf if max_runs is None else max_runs
         self._tasks: dict[str, asyncio.Task[Executed | None]] = {}
         self._placed: set[str] = set()
         self._load = LoadWatch(engine.metrics, lambda: len(self._tasks))

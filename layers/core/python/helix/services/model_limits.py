@@ -81,9 +81,12 @@ class ModelLimits:
         if len(models) < 2:
             return list(models)
         asked = [model for model in models if not self._is_quiet(model)]
-        cells = dict(
-            zip(asked, await self._store.get([cell_key(model) for model in asked]) if asked else [], strict=True)
-        )
+        try:
+            found = await self._store.get([cell_key(model) for model in asked]) if asked else []
+        except StoreError:
+            logger.warning("it is not known which of %r failed: the store failed", list(models), exc_info=True)
+            return list(models)
+        cells = dict(zip(asked, found, strict=True))
         now = self._now()
         for model, cell in cells.items():
             self._note(model, cell or {}, now)
@@ -129,6 +132,12 @@ class ModelLimits:
         value = {"at": turn.at, "shift": turn.shift, "ttl": turn.at // MICROS_A_SECOND + EXPIRES_S}
         await self._store.transact("keep_turn", [Put(turn_key(model, call), value)])
 
+    async def stored(self, models: Sequence[str], call: str) -> str | None:
+        """Return the model at which the call has a stored turn that can still be used. None without one."""
+        rows = await self._store.get([turn_key(model, call) for model in models])
+        oldest = self._now() - VALID_S * MICROS_A_SECOND
+        return next((model for model, row in zip(models, rows, strict=True) if row and row["at"] >= oldest), None)
+
     async def moved(self, model: str, turn: Taken) -> Taken:
         """Return the turn after all pauses of the model since it was taken."""
         (cell,) = await self._store.get([cell_key(model)])
@@ -137,7 +146,8 @@ class ModelLimits:
     async def correct(self, model: str, estimate: Callable[[], int], used: int) -> None:
         """Correct the cell by the difference between the tokens that a request was expected to use and those that it
         used. Small differences are ignored."""
-        limit = self._declared.get(model) or self._learned.get(model, (Limit(), 0.0))[0]
+        learned, until = self._learned.get(model, (Limit(), 0.0))
+        limit = self._declared.get(model) or (learned if until > self.clock.now() else Limit())
         if limit.tokens is None:
             return
         estimated = estimate()
@@ -236,21 +246,23 @@ class CallLimits:
     ) -> None:
         self._limits, self._tokens, self._learns, self._call, self._put_off = limits, tokens, learns, call, put_off
         self._turns: dict[str, Taken] = {}
+        self._used = set[str]()
         self._waited = False
 
     async def turn(self, model: str, most_s: float = inf) -> float:
         """See `helix.ports.model.Limits.turn`."""
         limits, turn = self._limits, self._turns.get(model)
-        if not self._put_off and not self._applies(model):
+        may_be_stored = self._put_off and model not in self._used
+        if not may_be_stored and not self._applies(model):
             return 0.0
         now = int(limits.clock.now() * MICROS_A_SECOND)
         try:
             if turn is None:
-                stored = {"call": self._call, "put_off": self._put_off}
-                turn = await limits.take(model, self._tokens, most_s=most_s, **stored)  # type: ignore[arg-type]
-                self._call, self._put_off = "", False  # a stored turn serves one attempt
+                call = self._call if model not in self._used else ""
+                turn = await limits.take(model, self._tokens, most_s=most_s, call=call, put_off=may_be_stored)
                 if turn.at - now > most_s * MICROS_A_SECOND:
                     return (turn.at - now) / MICROS_A_SECOND
+                self._used.add(model)  # a stored turn serves one attempt
             elif now >= turn.at and self._waited:
                 turn = await limits.moved(model, turn)
         except StoreError:
@@ -258,6 +270,17 @@ class CallLimits:
             turn = Taken(now)
         self._turns[model], self._waited = turn, turn.at > now
         return max(0, turn.at - now) / MICROS_A_SECOND
+
+    async def stored(self, models: Sequence[str]) -> str | None:
+        """Return the model at which an earlier delivery of the call took a turn, so that it is not taken anew at another
+        model. None without one."""
+        if not self._call or not (self._put_off or any(map(self._applies, models))):
+            return None
+        try:
+            return await self._limits.stored(models, self._call)
+        except StoreError:
+            logger.warning("the turns of %r are not known: the store failed", list(models), exc_info=True)
+            return None
 
     async def keep(self, model: str, call: str, seconds: float) -> float:
         """Store a turn of the call, at least `seconds` from now, and return its time in Unix seconds. Raises

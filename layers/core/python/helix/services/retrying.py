@@ -92,7 +92,7 @@ class _Retrying:
         one = replace(request, callbacks=replace(request.callbacks, on_error=on_error))
         while True:
             if (pause := await await_turn(request, model, self._clock)) is not None:
-                return put_off(f"model {model!r} has no turn for {pause:.0f} s", pause, spent)
+                return put_off(model, f"model {model!r} has no turn for {pause:.0f} s", pause, spent)
             if request.timeout_s is not None:
                 one = replace(one, timeout_s=max(0.0, until - self._clock.now()))
             heard.clear()
@@ -116,14 +116,14 @@ class _Retrying:
                 if inspect.isawaitable(waiting):
                     await waiting
             if wait > request.longest_pause_s and isinstance(result, ErrorStepResult):
-                return put_off(result.error, wait, spent)
+                return put_off(model, result.error, wait, spent)
             await self._clock.sleep(wait)
             repeats += 1
 
 
-def put_off(why: str, seconds: float, spent: Usage) -> ErrorStepResult:
-    """Return the result of a call that ends before a pause of `seconds`."""
-    return ErrorStepResult(error=why, code=PUT_OFF, retryable=True, retry_after_s=seconds, usage=spent)
+def put_off(model: str, why: str, seconds: float, spent: Usage) -> ErrorStepResult:
+    """Return the result of a call that ends before a pause of `seconds`, after which it asks `model`."""
+    return ErrorStepResult(error=why, code=PUT_OFF, retryable=True, retry_after_s=seconds, usage=spent, model=model)
 
 
 def _noting(request: LLMGenerateInput, heard: list[Exception]) -> Callable[[Exception], MaybeAwaitable]:

@@ -179,7 +179,7 @@ class ModelAdapter(BaseAdapter):
             if (pause := await await_turn(request, model, self._clock, math.inf if last else MAX_WAIT_S)) is not None:
                 why = f"model {model!r} has no turn for {pause:.0f} s"
                 if last or pause <= MAX_WAIT_S:
-                    return put_off(why, pause, call.spent)
+                    return put_off(model, why, pause, call.spent)
                 return failure(model, RATE_LIMITED, why, pause)
             outcome = await attempt(wire, call, self._clock.now)
             failed = outcome if isinstance(outcome, Failure) else None
@@ -200,7 +200,7 @@ class ModelAdapter(BaseAdapter):
             if wait is None:
                 return outcome
             if wait > request.longest_pause_s:
-                return put_off(outcome.message, wait, call.spent).model_copy(update={"model": model})
+                return put_off(model, outcome.message, wait, call.spent)
             await self._clock.sleep(wait)
             repeats += 1
 

@@ -19,8 +19,8 @@ from helix.engine.claims.liveness import Claim, HeldClaim
 from helix.engine.engine import Engine, logger
 from helix.engine.writing import commit, no_outcome_check
 from helix.ports.batches import MAX_BYTES, BatchAnswer, Batches
-from helix.ports.state_store import ABSENT, HEARTBEAT, Delete, Operation, Put, Update, When
-from helix.services.batch_rows import UNSENT, batch_key, body_key, call_key
+from helix.ports.state_store import ABSENT, HEARTBEAT, Check, Delete, Operation, Put, Update, When
+from helix.services.batch_rows import UNSENT, batch_key, body_key, call_key, read_calls
 
 AT_ONCE = 20
 """The number of calls that one transaction changes."""
@@ -63,6 +63,9 @@ class Sender:
         taken = Update(batch_key(self.queue, name), set=lease, when=free)
         if not await commit(self.engine, "hold_batch", [taken], no_outcome_check):
             return [now + self.engine.settings.batch_poll_s]
+        if batch.owner is not None and batch.owner != self.owner:  # it may have marked more calls since they were read
+            async for page in read_calls(self.engine.store, self.queue):
+                self.calls.update(page)
         held = batch.model_copy(update=lease)
         async with HeldClaim(self.engine, self._claim(name, held)):
             try:
@@ -234,9 +237,11 @@ async def gather(sender: Sender) -> list[float]:
 
 
 async def _mark(sender: Sender, name: str, idents: Sequence[str]) -> bool:
-    """Put the calls into the batch, unless one of them was withdrawn or is in another batch."""
+    """Put the calls into the batch, unless one of them was withdrawn or is in another batch, or another worker has taken
+    the batch over meanwhile."""
+    held = Check(batch_key(sender.queue, name), When(equal={"owner": sender.owner, "attempts": None}))
     marks = [Update(call_key(sender.queue, ident), set={"batch": name}, when=UNSENT) for ident in idents]
-    if not await commit(sender.engine, "mark_batched", marks, no_outcome_check):
+    if not await commit(sender.engine, "mark_batched", [held, *marks], no_outcome_check):
         return False
     for ident in idents:
         sender.calls[ident] = sender.calls[ident].model_copy(update={"batch": name})

@@ -97,12 +97,16 @@ async def _take_turn(
     if learns:
         others = [name for name in (*models, *config.fallbacks) if name != model]
         config = config.model_copy(update={"model": model, "fallbacks": list(dict.fromkeys(others))})
+    # A fallback's answer is not that of the agent's own model, and is not kept as such.
+    question = request.question if model == request.config.model else None
     pause = run.longest_pause_s if attempt <= most_retries else inf
-    return replace(request, config=config, limits=limits, longest_pause_s=pause)
+    return replace(request, config=config, limits=limits, longest_pause_s=pause, question=question)
 
 
 async def _first_free(limits: CallLimits, models: Sequence[str]) -> tuple[str, float]:
     """Return the model whose turn the call has taken, and its wait in seconds."""
+    if len(models) > 1 and (model := await limits.stored(models)) is not None:
+        return model, await limits.turn(model)
     for model in models[:-1]:
         if (wait := await limits.turn(model, MAX_WAIT_S)) <= MAX_WAIT_S:
             return model, wait
